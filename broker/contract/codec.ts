@@ -1,0 +1,68 @@
+// Encoding: MessagePack maps, or JSON where the first byte is `{`. An answer has the encoding of its request.
+import { Packr, Unpackr } from "msgpackr";
+import { InvalidRequestError } from "./errors.ts";
+
+export type Encoding = "msgpack" | "json";
+
+/** Plain maps, so that any language reads them: no record extension, no shared structures, no typed-array
+ * extension; integers beyond 2^53 are refused by the schemas, not rounded. */
+const options = {
+  useRecords: false,
+  moreTypes: false,
+  variableMapSize: true,
+  int64AsType: "number",
+} as const;
+const packr = new Packr(options);
+const unpackr = new Unpackr(options);
+
+/** Nesting and size that a message may have; deeper or larger ones are refused before they cost anything. */
+export const MAX_MESSAGE_BYTES = 1024 * 1024;
+
+const OPEN_BRACE = 0x7b;
+
+export function encodingOf(body: Uint8Array): Encoding {
+  return body[0] === OPEN_BRACE ? "json" : "msgpack";
+}
+
+/** Encodes one message. In JSON, binary fields become base64. */
+export function encode(message: object, encoding: Encoding = "msgpack"): Uint8Array {
+  if (encoding === "msgpack") return packr.pack(message);
+  return Buffer.from(JSON.stringify(message, base64Binary));
+}
+
+function base64Binary(this: unknown, key: string, value: unknown): unknown {
+  // JSON.stringify has called Buffer.toJSON by now, so look at the holder's own value.
+  const own = (this as Record<string, unknown>)[key];
+  return own instanceof Uint8Array
+    ? Buffer.from(own.buffer, own.byteOffset, own.byteLength).toString("base64")
+    : value;
+}
+
+/** Decodes one message to a plain map; throws InvalidRequestError with field "body" on anything else. The empty
+ * body stands for the empty map, so that `nats req … ping ''` works. */
+export function decode(body: Uint8Array): Record<string, unknown> {
+  if (body.length === 0) return {};
+  let value: unknown;
+  try {
+    value =
+      encodingOf(body) === "json"
+        ? JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"))
+        : unpackr.unpack(body);
+  } catch (cause) {
+    throw new InvalidRequestError(`the body is neither MessagePack nor JSON: ${(cause as Error).message}`, {
+      field: "body",
+      cause,
+    });
+  }
+  if (
+    typeof value !== "object" ||
+    value === null ||
+    Array.isArray(value) ||
+    value instanceof Uint8Array ||
+    value instanceof Map ||
+    value instanceof Date
+  ) {
+    throw new InvalidRequestError("the body must be a map", { field: "body" });
+  }
+  return value as Record<string, unknown>;
+}

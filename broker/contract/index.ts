@@ -1,0 +1,16 @@
+// The contract: subjects, messages, codec, errors, outcomes. Pure; everyone imports it.
+export * from "./codec.ts";
+export * from "./errors.ts";
+export * from "./ids.ts";
+export * from "./messages/common.ts";
+export * from "./messages/control.ts";
+export * from "./messages/exec.ts";
+export * from "./messages/files.ts";
+export * from "./messages/index.ts";
+export * from "./messages/info.ts";
+export * from "./messages/pool.ts";
+export * from "./messages/session.ts";
+export * from "./messages/spec.ts";
+export * from "./outcome.ts";
+export * from "./subjects.ts";
+export * from "./validate.ts";

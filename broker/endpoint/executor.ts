@@ -1,0 +1,122 @@
+// What executes: the endpoint's other side. agent/ passes real processes and files, pool/provider/simulated virtual
+// ones. The endpoint owns the wire (decoding, fences, at-most-once, credit, retained output); an executor owns
+// effects and knows nothing of NATS.
+import type {
+  ExecRequest,
+  FileStat,
+  InfoAnswer,
+  ListDirAnswer,
+  Outcome,
+  OutputStream,
+  SessionView,
+} from "../contract/index.ts";
+
+/** Called with output as it comes, in order per stream; the bytes belong to the receiver. */
+export interface CommandSink {
+  output(stream: OutputStream, data: Uint8Array): void;
+  /** Once, when the leader started. Not called where the command could not be started. */
+  started(pid: number): void;
+  /** Once, last. After it nothing more is called. */
+  ended(result: CommandResult): void;
+}
+
+export interface CommandResult {
+  outcome: Outcome;
+  durationMs: number;
+  background?: number;
+  cpuMs?: number;
+  maxRssBytes?: number;
+}
+
+/** A command that was begun. None of these throws once it has ended; they do nothing then. */
+export interface RunningCommand {
+  /** Stops reading output (true) or goes on (false): back-pressure, to the command's own pipe. */
+  pause(paused: boolean): void;
+  /** Resolves when the bytes were taken (written or buffered within a bound). */
+  stdin(data: Uint8Array): Promise<void>;
+  closeStdin(): void;
+  /** To the process group; false where it has ended. */
+  signal(name: string): boolean;
+  /** Ends the whole tree; `ended` then tells `canceled` (or `output_limit`, when the endpoint says so by `as`). */
+  cancel(as?: Outcome): void;
+  resize(rows: number, cols: number): void;
+  /** Pids of it that live on after its end. */
+  background(): number[];
+}
+
+export interface ByteSource {
+  /** Size when opened, where known. */
+  readonly size?: number;
+  /** The next part, at most `max` bytes; undefined at the end. */
+  read(max: number): Promise<Uint8Array | undefined>;
+  close(): Promise<void>;
+}
+
+export interface ByteSink {
+  write(data: Uint8Array): Promise<void>;
+  /** Makes it visible; throws without a trace left where that fails. */
+  finish(): Promise<void>;
+  abort(): Promise<void>;
+}
+
+export interface WriteOptions {
+  path: string;
+  append: boolean;
+  parents: boolean;
+  fsync: boolean;
+  mode?: number;
+  uid?: number;
+  gid?: number;
+  mtimeMs?: number;
+}
+
+/** Throws FileError with the errno name as reason. */
+export interface Files {
+  read(request: ReadRequestParsed): Promise<ByteSource>;
+  write(options: WriteOptions): Promise<ByteSink>;
+  stat(path: string, follow: boolean): Promise<FileStat>;
+  list(path: string, after: string | undefined, limit: number): Promise<ListDirAnswer>;
+  remove(path: string, recursive: boolean, missingOk: boolean): Promise<void>;
+  mkdir(path: string, mode: number | undefined, parents: boolean): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+  pack(path: string): Promise<ByteSource>;
+  unpack(path: string, owner: boolean): Promise<ByteSink>;
+}
+
+export interface Sessions {
+  open(options: {
+    session: string;
+    shell?: string;
+    cwd?: string;
+    env?: Record<string, string | null>;
+  }): Promise<SessionView>;
+  close(session: string): Promise<boolean>;
+  list(): SessionView[];
+}
+
+export interface Executor {
+  /** Begins a command; never throws for what the command did wrong (that is an outcome), only SandmeshErrors for a
+   * bad request. `sink.ended` may be called before this returns. */
+  exec(request: ParsedExec, sink: CommandSink): RunningCommand;
+  readonly files: Files;
+  readonly sessions: Sessions;
+  info(): Promise<ExecutorInfo>;
+  /** Ends all commands and sessions, within `graceMs`. */
+  close(graceMs: number): Promise<void>;
+}
+
+export type ParsedExec = ExecRequest;
+type ReadRequestParsed = { path: string; offset: number; length?: number };
+/** What only the executor knows of `info`. */
+export type ExecutorInfo = Omit<
+  InfoAnswer,
+  | "sandbox"
+  | "tenant"
+  | "incarnation"
+  | "generation"
+  | "uptime_ms"
+  | "boot_ms"
+  | "commands_running"
+  | "image"
+  | "not_isolated"
+>;
