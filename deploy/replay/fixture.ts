@@ -12,7 +12,8 @@ export async function fixtureTar(fixture: Fixture, now: Date = new Date()): Prom
       mtime: entry.mtime === undefined ? now : timeOf(entry.mtime),
     };
     if (entry.type === "dir") archive.entry({ ...header, type: "directory" });
-    else if (entry.type === "symlink") archive.entry({ ...header, type: "symlink", linkname: entry.target ?? "" });
+    else if (entry.type === "symlink")
+      archive.entry({ ...header, type: "symlink", linkname: entry.target ?? "" });
     else archive.entry({ ...header, type: "file" }, contentOf(entry));
   }
   archive.finalize();
