@@ -1,0 +1,55 @@
+// What can happen to a sandbox, and what follows from it: data both.
+import type { ErrorCode, WireError } from "../../broker/contract/index.ts";
+import type { End, ReplyTo } from "./record.ts";
+
+export type SandboxEvent =
+  /** The provider was called. */
+  | { type: "create_begun" }
+  | { type: "created"; uid: string }
+  | { type: "create_failed"; error: WireError }
+  | { type: "enrol"; generation: number; incarnation: string; publicKey: string; reply: ReplyTo }
+  | { type: "ready"; generation: number; incarnation: string }
+  /** The same acquire again: a client that lost its connection, or is impatient. */
+  | { type: "attach"; digest: string; reply: ReplyTo }
+  | { type: "confirm"; generation: number; reply: ReplyTo }
+  /** A caller, the run's lease or the operator ends it. */
+  | { type: "end"; reason: string; event: End["event"] }
+  /** Some deadline of the record may have passed. */
+  | { type: "deadline" }
+  | { type: "provider_failed"; code: ErrorCode; reason: string; message: string }
+  | { type: "provider_lost"; reason: string; message: string }
+  | { type: "connected"; connection: string }
+  | { type: "disconnected"; connection: string }
+  | { type: "removed" }
+  | { type: "remove_failed" }
+  /** A pool started and found this record; `listed` is what the provider has of it. */
+  | { type: "recovered"; listed: { uid: string; failed: string | undefined } | undefined };
+
+export type Answer =
+  | { type: "grant" }
+  | { type: "confirmed" }
+  | { type: "enrolled"; publicKey: string }
+  | { type: "error"; error: WireError };
+
+export type Effect =
+  /** Make the record durable; always first, and nothing behind it happens before it is. */
+  | { type: "write" }
+  | { type: "create" }
+  | { type: "abort_create" }
+  | { type: "remove" }
+  | { type: "control"; verb: "grant" | "renew" }
+  | { type: "control"; verb: "release"; reason: string }
+  | { type: "answer"; reply: ReplyTo; answer: Answer }
+  | { type: "event"; what: "creating" | "granted" | "leased" | End["event"]; reason?: string }
+  /** Nothing of it is left: whoever waits for that is told. */
+  | { type: "gone" };
+
+/** The times that the state machine goes by, ms. */
+export interface Limits {
+  confirmMs: number;
+  disconnectGraceMs: number;
+  secondConnectionGraceMs: number;
+  recoveryGraceMs: number;
+  removeRetryMinMs: number;
+  removeRetryMaxMs: number;
+}
