@@ -1,0 +1,41 @@
+// nats-server's configuration file, as text.
+import type { OperatorJwts } from "./operator.ts";
+
+export interface ServerSettings {
+  host: string;
+  /** -1: one that is free. */
+  port: number;
+  /** JetStream's files and the ports file go below it. */
+  stateDir: string;
+  /** Monitoring over HTTP on loopback, on a free port (-1) or a given one; undefined: off. */
+  monitorPort: number | undefined;
+  tls: { certFile: string; keyFile: string } | undefined;
+  jwts: OperatorJwts;
+}
+
+/** JSON is a subset of what nats-server reads. The memory resolver holds the accounts; a change of them (a
+ * revocation) is a new file and a reload. */
+export function formatConfig(settings: ServerSettings): string {
+  const { host, port, stateDir, monitorPort, tls, jwts } = settings;
+  const config = {
+    server_name: "sandmesh",
+    listen: `${host.includes(":") ? `[${host}]` : host}:${port}`,
+    ports_file_dir: stateDir,
+    ...(monitorPort === undefined ? {} : { http: `127.0.0.1:${monitorPort}` }),
+    ...(tls === undefined ? {} : { tls: { cert_file: tls.certFile, key_file: tls.keyFile, timeout: 10 } }),
+    log_file: `${stateDir}/nats-server.log`,
+    logfile_size_limit: 8 * 1024 * 1024,
+    logfile_max_num: 2,
+    jetstream: { store_dir: stateDir },
+    // Sandboxes come in thousands, and all come back at once when the server was away.
+    max_connections: 131072,
+    authorization: { timeout: 30 },
+    ping_interval: "20s",
+    ping_max: 2,
+    operator: jwts.operator,
+    system_account: jwts.systemKey,
+    resolver: "MEMORY",
+    resolver_preload: { [jwts.accountKey]: jwts.account, [jwts.systemKey]: jwts.system },
+  };
+  return `${JSON.stringify(config, null, 2)}\n`;
+}

@@ -1,0 +1,5 @@
+// The server's side: the launcher, keys and minting, permissions, advisories.
+export * from "./binary.ts";
+export { KeyBundle, KeyRing } from "./keyring.ts";
+export * from "./permissions.ts";
+export { type Exit, type Server, type ServerOptions, startServer } from "./start.ts";

@@ -1,0 +1,89 @@
+// Who may do what: one table, which the server enforces through scoped signing keys (one a role).
+//
+// The templates are filled by the server from the tags of the user's JWT. There is no `allow_responses` and no
+// `_INBOX`: with the first, a user could name another tenant's request subject as reply and have a sandbox send it.
+import type { Role } from "../credentials/index.ts";
+
+export interface Permissions {
+  /** Subjects it may publish to; empty: none. */
+  publish: readonly string[];
+  /** Subjects it may subscribe; empty: none. */
+  subscribe: readonly string[];
+  limits: {
+    /** Subscriptions at once on one connection. */
+    subscriptions: number;
+    /** Bytes of a message with its headers. */
+    payload: number;
+  };
+}
+
+const T = "{{tag(tenant)}}";
+const U = "{{tag(user)}}";
+const S = "{{tag(sandbox)}}";
+const KiB = 1024;
+
+/** Where the disconnect and connect advisories of the account arrive, by an import from the system account. */
+export const DISCONNECT_SUBJECT = "adv.v1.disconnect";
+export const CONNECT_SUBJECT = "adv.v1.connect";
+/** Answers of JetStream to the pool. */
+export const POOL_INBOX = "inb.v1.pool.>";
+/** What the pool's streams hold: `rec.v1.<whatever the pool makes of it>`. */
+export const RECORDS_WILDCARD = "rec.v1.>";
+
+export const PERMISSIONS: Record<Role, Permissions> = {
+  user: {
+    publish: [`sbx.v1.${T}.>`, `pool.v1.${T}.>`],
+    subscribe: [`rep.v1.${T}.*.${U}.>`, `evt.v1.${T}.>`],
+    limits: { subscriptions: 64, payload: 1024 * KiB },
+  },
+  observer: {
+    publish: [],
+    subscribe: [`evt.v1.${T}.>`],
+    limits: { subscriptions: 64, payload: 4 * KiB },
+  },
+  pool: {
+    publish: [
+      "rep.v1.*.pool.>",
+      "ctl.v1.>",
+      "evt.v1.*.pool.>",
+      "evt.v1.*.run.>",
+      RECORDS_WILDCARD,
+      "$JS.API.>",
+    ],
+    subscribe: ["pool.v1.*.*", "enr.v1.*.*", "rep.v1.*.*.pool.>", "evt.v1.*.sbx.>", "adv.v1.*", POOL_INBOX],
+    limits: { subscriptions: 1024, payload: 1024 * KiB },
+  },
+  bootstrap: {
+    publish: [`enr.v1.${T}.${S}`],
+    subscribe: [`rep.v1.${T}.pool.${S}.>`],
+    limits: { subscriptions: 2, payload: 16 * KiB },
+  },
+  sandbox: {
+    publish: [`rep.v1.${T}.${S}.>`, `evt.v1.${T}.sbx.${S}.>`],
+    subscribe: [`sbx.v1.${T}.${S}.*`, `ctl.v1.${T}.${S}.*`],
+    limits: { subscriptions: 4, payload: 1024 * KiB },
+  },
+};
+
+/** An empty list would mean "everything" to NATS. */
+function rule(subjects: readonly string[]) {
+  return subjects.length === 0 ? { deny: [">"] } : { allow: subjects };
+}
+
+/** A role's scope, as it stands in an account's JWT beside the role's signing key. */
+export function scopeOf(role: Role, signingKey: string) {
+  const { publish, subscribe, limits } = PERMISSIONS[role];
+  return {
+    kind: "user_scope",
+    key: signingKey,
+    role,
+    template: {
+      pub: rule(publish),
+      sub: rule(subscribe),
+      subs: limits.subscriptions,
+      data: -1,
+      payload: limits.payload,
+      allowed_connection_types: ["STANDARD"],
+    },
+  };
+}
