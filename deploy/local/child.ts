@@ -1,0 +1,65 @@
+// A child process that is started again whenever it ends, until it is told to stop.
+import { closeSync, openSync } from "node:fs";
+
+export interface ChildOptions {
+  name: string;
+  argv: string[];
+  env: Record<string, string | undefined>;
+  /** Both its streams are appended here. */
+  logFile: string;
+  /** Told of each end that was not asked for. */
+  onExit?: (status: string) => void;
+}
+
+export interface Child {
+  readonly pid: number;
+  /** SIGTERM, then after `graceMs` SIGKILL; resolves when it is gone. */
+  stop(graceMs: number): Promise<void>;
+}
+
+/** First wait before a restart, ms; doubled up to the longest. A child that lived for a minute starts anew. */
+const FIRST_BACKOFF_MS = 100;
+const LONGEST_BACKOFF_MS = 5_000;
+const LIVED_LONG_MS = 60_000;
+
+export function keepRunning(options: ChildOptions): Child {
+  let stopping = false;
+  let backoffMs = FIRST_BACKOFF_MS;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let process = start();
+
+  function start() {
+    const log = openSync(options.logFile, "a", 0o600);
+    const began = Date.now();
+    // The kernel ends it with this process, whatever ends this one (prctl(2), PR_SET_PDEATHSIG).
+    const child = Bun.spawn(["setpriv", "--pdeathsig", "KILL", "--", ...options.argv], {
+      env: options.env,
+      stdio: ["ignore", log, log],
+    });
+    closeSync(log);
+    child.exited.then(() => {
+      if (stopping) return;
+      options.onExit?.(child.signalCode ?? `status ${child.exitCode}`);
+      if (Date.now() - began > LIVED_LONG_MS) backoffMs = FIRST_BACKOFF_MS;
+      timer = setTimeout(() => {
+        process = start();
+      }, backoffMs);
+      backoffMs = Math.min(backoffMs * 2, LONGEST_BACKOFF_MS);
+    });
+    return child;
+  }
+
+  return {
+    get pid() {
+      return process.pid;
+    },
+    async stop(graceMs) {
+      stopping = true;
+      clearTimeout(timer);
+      process.kill("SIGTERM");
+      const kill = setTimeout(() => process.kill("SIGKILL"), graceMs);
+      await process.exited;
+      clearTimeout(kill);
+    },
+  };
+}

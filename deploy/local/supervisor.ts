@@ -1,0 +1,218 @@
+// The process behind `sandmesh up`: nats-server and the pool as its children, kept running until it is told to stop;
+// then it releases everything, proves it, and ends. Run as `bun deploy/local/supervisor.ts HOME`; it says `ready` with
+// the mesh's address, as one line of JSON on stdout, when acquires are answered.
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import * as v from "valibot";
+import {
+  check,
+  DrainAnswer,
+  encode,
+  PoolUnavailableError,
+  parseAnswer,
+  poolSubject,
+  StatusAnswer,
+  toSandmeshError,
+  UnreachableError,
+} from "../../broker/contract/index.ts";
+import { formatCreds } from "../../broker/credentials/index.ts";
+import { connect } from "../../broker/link/connect.ts";
+import type { Link } from "../../broker/link/link.ts";
+import { type Server, startServer } from "../../broker/server/index.ts";
+import { type Child, keepRunning } from "./child.ts";
+import { type HomePaths, makeHome, nameProcess, runningSupervisor, writePrivate } from "./home.ts";
+import { leftBehind } from "./left.ts";
+
+const TENANT = "default";
+const OPERATOR = "operator";
+const ROOT = join(import.meta.dir, "..", "..");
+/** The pool's first start opens its stream: a second or two on a slow disk. */
+const POOL_START_MS = 30_000;
+/** All sandboxes are to be gone by then; what is not is said, and the provider's own backstop remains. */
+const DRAIN_MS = 60_000;
+
+/** What `sandmesh up` needs to know beyond its home. All optional; the environment variable SANDMESH_UP carries it. */
+export const UpOptions = v.object({
+  user: v.optional(v.string(), "me"),
+  port: v.optional(v.number(), 0),
+  /** Settings of the pool, over its defaults (pool/config.ts). */
+  pool: v.optional(v.record(v.string(), v.unknown()), {}),
+  /** In the order in which they are asked. */
+  providers: v.optional(v.array(v.picklist(["local", "simulated"])), ["local"]),
+});
+export type UpOptions = v.InferInput<typeof UpOptions>;
+
+export interface MeshAddress {
+  url: string;
+  credentials: string;
+}
+
+/** Writes what the pool reads: its credential, its signing keys and its settings. */
+function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput<typeof UpOptions>): void {
+  writePrivate(paths.poolCredentials, formatCreds(server.keys.mintPool()));
+  writePrivate(paths.poolKeys, server.keys.format());
+  const settings: Record<string, Record<string, unknown>> = {
+    local: { stateDir: paths.local, daemonDir: join(ROOT, "dist", "daemon"), natsUrl: server.url },
+    simulated: {},
+  };
+  const config = {
+    urls: [server.url],
+    credentialsFile: paths.poolCredentials,
+    keysFile: paths.poolKeys,
+    operatorUser: OPERATOR,
+    operatorTenant: TENANT,
+    providers: options.providers.map((name) => ({ name, settings: settings[name] })),
+    ...options.pool,
+  };
+  writePrivate(paths.poolConfig, `${JSON.stringify(config, null, 2)}\n`);
+}
+
+async function askPool<S extends v.GenericSchema<unknown, unknown>>(
+  link: Link,
+  verb: string,
+  request: object,
+  answer: S,
+): Promise<v.InferOutput<S>> {
+  const message = await link.request("pool", poolSubject(TENANT, verb), encode(request), {
+    timeoutMs: 10_000,
+  });
+  return parseAnswer(answer, message.data);
+}
+
+/** Asks until the pool answers: nothing else tells that it has subscribed. Nobody listening is told at once, so this
+ * costs one round trip each 10 ms while it starts. */
+async function untilPoolAnswers(link: Link): Promise<void> {
+  const deadline = Date.now() + POOL_START_MS;
+  for (;;) {
+    try {
+      await askPool(link, "status", {}, StatusAnswer);
+      return;
+    } catch (error) {
+      if (!(error instanceof UnreachableError || error instanceof PoolUnavailableError)) throw error;
+      if (Date.now() > deadline)
+        throw new PoolUnavailableError("the pool did not start; see its log", { cause: error });
+      await Bun.sleep(10);
+    }
+  }
+}
+
+/** Releases all that is there and waits for it; the number that remained. */
+async function drain(link: Link): Promise<number> {
+  const deadline = Date.now() + DRAIN_MS;
+  let remaining = Number.POSITIVE_INFINITY;
+  while (Date.now() < deadline) {
+    remaining = (await askPool(link, "drain", { release_all: true }, DrainAnswer)).remaining;
+    if (remaining === 0) break;
+    await Bun.sleep(50);
+  }
+  return remaining;
+}
+
+class Mesh {
+  readonly #paths: HomePaths;
+  readonly #options: v.InferOutput<typeof UpOptions>;
+  readonly #log;
+  #server: Server | undefined;
+  #pool: Child | undefined;
+  #operator: Link | undefined;
+  #stopping = false;
+
+  constructor(home: string, options: v.InferOutput<typeof UpOptions>) {
+    this.#paths = makeHome(home);
+    this.#options = options;
+    this.#log = pino(
+      { name: "supervisor" },
+      pino.destination({ dest: join(this.#paths.logs, "supervisor.log"), sync: true }),
+    );
+  }
+
+  async start(): Promise<MeshAddress> {
+    writePrivate(this.#paths.supervisor, JSON.stringify(nameProcess(process.pid)));
+    const server = await this.#startServer(this.#options.port);
+    writePoolFiles(this.#paths, server, this.#options);
+    this.#pool = keepRunning({
+      name: "pool",
+      argv: [process.execPath, join(ROOT, "pool", "main.ts"), "--config", this.#paths.poolConfig],
+      env: { ...process.env, SANDMESH_UP: undefined },
+      logFile: join(this.#paths.logs, "pool.log"),
+      onExit: (status) => this.#log.warn({ status }, "the pool ended; starting it again"),
+    });
+    this.#operator = await connect({
+      urls: [server.url],
+      credentials: server.keys.mintUser({ tenant: TENANT, user: OPERATOR }),
+      name: "supervisor",
+    });
+    await untilPoolAnswers(this.#operator);
+    const { credentials, observer, mesh } = this.#paths;
+    writePrivate(
+      credentials,
+      formatCreds(server.keys.mintUser({ tenant: TENANT, user: this.#options.user })),
+    );
+    writePrivate(observer, formatCreds(server.keys.mintObserver({ tenant: TENANT })));
+    const address = { url: server.url, credentials };
+    writePrivate(mesh, `${JSON.stringify(address)}\n`);
+    this.#log.info({ url: server.url, pool: this.#pool.pid, nats: server.pid }, "up");
+    return address;
+  }
+
+  /** Starts nats-server, and again on the same port whenever it ends: clients and daemons come back by themselves. */
+  async #startServer(port: number): Promise<Server> {
+    const server = await startServer({ stateDir: this.#paths.nats, port });
+    this.#server = server;
+    server.exited.then(async (exit) => {
+      if (this.#stopping) return;
+      this.#log.warn({ ...exit }, "nats-server ended; starting it again");
+      await this.#startServer(server.port).catch((error) => {
+        this.#log.error({ error: toSandmeshError(error).message }, "nats-server does not start; ending");
+        this.#stopping = true;
+        process.exit(1);
+      });
+    });
+    return server;
+  }
+
+  /** Ends all: sandboxes first, then the pool, then nats-server. */
+  async stop(): Promise<void> {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    rmSync(this.#paths.mesh, { force: true });
+    const leases =
+      this.#operator === undefined
+        ? 0
+        : await drain(this.#operator).catch((error) => {
+            this.#log.error({ error: toSandmeshError(error).message }, "could not drain");
+            return Number.POSITIVE_INFINITY;
+          });
+    await this.#pool?.stop(10_000);
+    await this.#operator?.close();
+    const left = { ...(await leftBehind(this.#paths)), leases: Number.isFinite(leases) ? leases : -1 };
+    await this.#server?.stop();
+    this.#log.info(left, "down");
+    writePrivate(join(this.#paths.home, "down.json"), `${JSON.stringify(left)}\n`);
+    for (const file of [this.#paths.supervisor, this.#paths.credentials, this.#paths.observer])
+      rmSync(file, { force: true });
+  }
+}
+
+if (import.meta.main) {
+  const home = process.argv[2];
+  if (home === undefined) throw new Error("usage: supervisor.ts HOME");
+  const other = runningSupervisor(makeHome(home));
+  if (other !== undefined) throw new Error(`a mesh is up already in ${home} (pid ${other.pid})`);
+  const mesh = new Mesh(home, check(UpOptions, JSON.parse(process.env.SANDMESH_UP ?? "{}")));
+  const end = async () => {
+    await mesh.stop();
+    process.exit(0);
+  };
+  process.on("SIGTERM", end);
+  process.on("SIGINT", end);
+  try {
+    const address = await mesh.start();
+    process.stdout.write(`${JSON.stringify(address)}\n`);
+  } catch (error) {
+    await mesh.stop();
+    process.stderr.write(`${toSandmeshError(error).message}\n`);
+    process.exit(1);
+  }
+}

@@ -1,0 +1,114 @@
+// `sandmesh up` and `down`: the one-machine mesh, in the background.
+import { closeSync, openSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { ConnectionError, InternalError, NotFoundError } from "../../broker/contract/index.ts";
+import { type HomePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
+import { clearLeft, leftBehind } from "./left.ts";
+import type { MeshAddress, UpOptions } from "./supervisor.ts";
+
+const Address = v.object({ url: v.string(), credentials: v.string() });
+/** With the download of nats-server at the very first start. */
+const START_MS = 180_000;
+/** The supervisor's own limits (drain, then stop) add up to less. */
+const STOP_MS = 120_000;
+
+export const Left = v.object({
+  sandboxes: v.number(),
+  processes: v.number(),
+  mounts: v.number(),
+  leases: v.number(),
+});
+export type Left = v.InferOutput<typeof Left>;
+
+/** The line that proves an orderly end. */
+export const describeLeft = (left: Left): string =>
+  `left behind: ${left.sandboxes} sandboxes, ${left.processes} processes, ${left.mounts} mounts, ${left.leases} leases`;
+
+function readAddress(paths: HomePaths): MeshAddress | undefined {
+  try {
+    return v.parse(Address, JSON.parse(readFileSync(paths.mesh, "utf8")));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Starts a mesh in `home`, or answers the one that is up there. Throws ConnectionError with what the log says. */
+export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
+  const paths = makeHome(home);
+  if (runningSupervisor(paths) !== undefined) {
+    const address = readAddress(paths);
+    if (address !== undefined) return { ...address, already: true };
+    throw new ConnectionError(`the mesh in ${home} is just starting or ending; try again`);
+  }
+  // What a killed mesh left: its sandboxes end by their dead man's time; here they go at once.
+  await clearLeft(paths);
+  rmSync(join(home, "down.json"), { force: true });
+  const logFile = join(paths.logs, "supervisor.log");
+  const log = openSync(logFile, "a", 0o600);
+  const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), home], {
+    env: { ...process.env, SANDMESH_UP: JSON.stringify(options) },
+    stdio: ["ignore", "pipe", log],
+    detached: true,
+  });
+  closeSync(log);
+  const line = await firstLine(child.stdout, START_MS);
+  child.unref();
+  const address = line === undefined ? undefined : v.safeParse(Address, JSON.parse(line));
+  if (!address?.success) {
+    child.kill("SIGTERM");
+    throw new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
+  }
+  return { ...address.output, already: false };
+}
+
+async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): Promise<string | undefined> {
+  const reader = stream.getReader();
+  const timer = setTimeout(() => void reader.cancel(), limitMs);
+  try {
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return undefined;
+      text += Buffer.from(value).toString("utf8");
+      const end = text.indexOf("\n");
+      if (end >= 0) return text.slice(0, end);
+    }
+  } finally {
+    clearTimeout(timer);
+    await reader.cancel();
+  }
+}
+
+function lastLine(file: string): string {
+  const text = readFileSync(file, "utf8").trimEnd();
+  return text.slice(text.lastIndexOf("\n") + 1);
+}
+
+/** Ends the mesh in `home` and all its sandboxes, and tells what it left: zeros. Throws NotFoundError where none is up
+ * and nothing is left of one. */
+export async function down(home: string): Promise<Left> {
+  const paths = makeHome(home);
+  const supervisor = runningSupervisor(paths);
+  if (supervisor === undefined) return clearAfterDeath(paths);
+  process.kill(supervisor.pid, "SIGTERM");
+  const deadline = Date.now() + STOP_MS;
+  while (isAlive(supervisor)) {
+    if (Date.now() > deadline)
+      throw new InternalError(`the mesh (pid ${supervisor.pid}) does not end; see ${paths.logs}`);
+    await Bun.sleep(20);
+  }
+  return v.parse(Left, JSON.parse(readFileSync(join(home, "down.json"), "utf8")));
+}
+
+/** After a killed supervisor: its children died with it, its sandboxes are ended here. */
+async function clearAfterDeath(paths: HomePaths): Promise<Left> {
+  const before = await leftBehind(paths);
+  const was = readAddress(paths) !== undefined;
+  if (!was && before.sandboxes + before.processes + before.mounts === 0) {
+    throw new NotFoundError(`no mesh is up in ${paths.home}`);
+  }
+  await clearLeft(paths);
+  rmSync(paths.mesh, { force: true });
+  return { ...(await leftBehind(paths)), leases: 0 };
+}
