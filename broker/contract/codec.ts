@@ -54,14 +54,8 @@ export function decode(body: Uint8Array): Record<string, unknown> {
       cause,
     });
   }
-  if (
-    typeof value !== "object" ||
-    value === null ||
-    Array.isArray(value) ||
-    value instanceof Uint8Array ||
-    value instanceof Map ||
-    value instanceof Date
-  ) {
+  // Not a list, binary, date or what msgpackr makes of the byte 0xc1: all objects, none of them a plain one.
+  if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype) {
     throw new InvalidRequestError("the body must be a map", { field: "body" });
   }
   return value as Record<string, unknown>;

@@ -55,12 +55,23 @@ export const EnvName = v.pipe(
   v.check((s) => !/[=\0]/.test(s), "an environment variable's name must not contain '=' or NUL"),
 );
 
+/** A map. `v.record` alone takes a list for a map with the keys 0, 1, …, so that Docker's form of `env`, a list of
+ * "NAME=value", would be accepted and set nothing but nonsense. */
+export function map<const K extends v.GenericSchema<string, string>, const V extends v.GenericSchema>(
+  key: K,
+  value: V,
+) {
+  const record = v.record(key, value, "must be a map");
+  const run: (typeof record)["~run"] = (dataset, config) =>
+    record["~run"](isMap(dataset.value) ? dataset : { value: null }, config);
+  return { ...record, "~run": run };
+}
+
+const isMap = (x: unknown): boolean => !Array.isArray(x) && !(x instanceof Uint8Array);
+
 /** Linux refuses one argument or variable above 128 KiB (MAX_ARG_STRLEN). */
 export const MAX_ARG_BYTES = 128 * 1024;
-export const Env = v.record(
-  EnvName,
-  v.nullable(text("A value, or null to remove the variable", MAX_ARG_BYTES)),
-);
+export const Env = map(EnvName, v.nullable(text("A value, or null to remove the variable", MAX_ARG_BYTES)));
 
 /** What a request to a sandbox may carry to be refused once the sandbox is not the caller's any more. */
 export const Fence = {

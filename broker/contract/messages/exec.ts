@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import { CommandId, Id } from "../ids.ts";
 import { Outcome } from "../outcome.ts";
-import { Bytes, Env, Fence, MAX_ARG_BYTES, milliseconds, Path, text, Version, whole } from "./common.ts";
+import { Bytes, Env, Fence, MAX_ARG_BYTES, map, milliseconds, Path, text, Version, whole } from "./common.ts";
 
 /** A part of a stream is at most this long. */
 export const MAX_CHUNK_BYTES = 256 * 1024;
@@ -49,7 +49,7 @@ export const ExecRequest = v.pipe(
     umask: v.optional(whole("umask", 0o777)),
     nice: v.optional(v.pipe(v.number(), v.integer(), v.minValue(-20), v.maxValue(19))),
     rlimits: v.optional(
-      v.record(
+      map(
         v.picklist(["as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"]),
         whole("Limit"),
       ),

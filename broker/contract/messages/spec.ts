@@ -1,7 +1,7 @@
 // What a sandbox shall be.
 import * as v from "valibot";
 import { Id } from "../ids.ts";
-import { Env, MAX_SAFE, Path, text, whole } from "./common.ts";
+import { Env, MAX_SAFE, map, Path, text, whole } from "./common.ts";
 
 const Volume = v.object({
   name: Id,
@@ -41,12 +41,12 @@ export const SandboxSpec = v.object({
   network: v.optional(Network),
   volumes: v.optional(v.pipe(v.array(Volume), v.maxLength(64))),
   sidecars: v.optional(v.pipe(v.array(Sidecar), v.maxLength(16))),
-  extended_resources: v.optional(v.record(v.string(), whole("Units", 1024))),
+  extended_resources: v.optional(map(v.string(), whole("Units", 1024))),
   entrypoint: v.optional(v.pipe(v.boolean(), v.description("Also start the image's own entrypoint"))),
   template: v.optional(v.pipe(Id, v.description("Warm stock to take it from"))),
   provider: v.optional(
     v.pipe(Id, v.description("Which of the pool's providers; default the first that can")),
   ),
-  labels: v.optional(v.record(v.pipe(v.string(), v.maxLength(63)), v.pipe(v.string(), v.maxLength(63)))),
+  labels: v.optional(map(v.pipe(v.string(), v.maxLength(63)), v.pipe(v.string(), v.maxLength(63)))),
 });
 export type SandboxSpec = v.InferOutput<typeof SandboxSpec>;
