@@ -1,0 +1,90 @@
+// Deadlines of many requests with one timer: setting and clearing one costs a few pointers. Requests of one time limit
+// stand in one list, which is in order of their deadlines because it is in order of their starts.
+
+export interface Deadline {
+  dueMs: number;
+  list: DeadlineList | undefined;
+  before: Deadline | undefined;
+  after: Deadline | undefined;
+  expired(): void;
+}
+
+interface DeadlineList {
+  limitMs: number;
+  first: Deadline | undefined;
+  last: Deadline | undefined;
+}
+
+/** The longest that a timer of JavaScript's can wait. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+export class Deadlines {
+  readonly #lists = new Map<number, DeadlineList>();
+  readonly #now: () => number;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timerDueMs = Number.POSITIVE_INFINITY;
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** (Re)starts `deadline`, to expire in `limitMs`. */
+  set(deadline: Deadline, limitMs: number): void {
+    this.clear(deadline);
+    let list = this.#lists.get(limitMs);
+    if (list === undefined) {
+      list = { limitMs, first: undefined, last: undefined };
+      this.#lists.set(limitMs, list);
+    }
+    deadline.dueMs = this.#now() + limitMs;
+    deadline.list = list;
+    deadline.before = list.last;
+    if (list.last === undefined) list.first = deadline;
+    else list.last.after = deadline;
+    list.last = deadline;
+    if (deadline.dueMs < this.#timerDueMs) this.#arm(deadline.dueMs);
+  }
+
+  /** Takes `deadline` back; nothing where it is not set. */
+  clear(deadline: Deadline): void {
+    const { list, before, after } = deadline;
+    if (list === undefined) return;
+    if (before === undefined) list.first = after;
+    else before.after = after;
+    if (after === undefined) list.last = before;
+    else after.before = before;
+    deadline.list = deadline.before = deadline.after = undefined;
+    // An empty list stays until the timer next looks: requests of one limit come one after the other.
+  }
+
+  /** Forgets all. */
+  close(): void {
+    this.#lists.clear();
+    clearTimeout(this.#timer);
+    this.#timerDueMs = Number.POSITIVE_INFINITY;
+  }
+
+  #arm(dueMs: number): void {
+    clearTimeout(this.#timer);
+    this.#timerDueMs = dueMs;
+    const waitMs = Math.min(MAX_TIMER_MS, Math.max(1, Math.ceil(dueMs - this.#now())));
+    this.#timer = setTimeout(() => this.#sweep(), waitMs);
+  }
+
+  #sweep(): void {
+    this.#timerDueMs = Number.POSITIVE_INFINITY;
+    const now = this.#now();
+    const due: Deadline[] = [];
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const list of this.#lists.values()) {
+      while (list.first !== undefined && list.first.dueMs <= now) {
+        due.push(list.first);
+        this.clear(list.first);
+      }
+      if (list.first === undefined) this.#lists.delete(list.limitMs);
+      else nextMs = Math.min(nextMs, list.first.dueMs);
+    }
+    if (nextMs !== Number.POSITIVE_INFINITY) this.#arm(nextMs);
+    for (const deadline of due) deadline.expired();
+  }
+}

@@ -1,0 +1,115 @@
+// The NATS protocol of the npm package `nats`, with our transport under it and messages handed to plain callbacks.
+// The package's own connection object is left out: its request multiplexer uses `_INBOX`, its events are iterators.
+import type { ConnectionOptions, NatsError, Server, Status } from "nats/lib/nats-base-client/core.js";
+import type { MsgArg } from "nats/lib/nats-base-client/parser.js";
+import { ProtocolHandler, SubscriptionImpl } from "nats/lib/nats-base-client/protocol.js";
+import { setTransportFactory } from "nats/lib/nats-base-client/transport.js";
+import { LinkTransport, type TransportSettings } from "./transport.ts";
+
+export type { MsgArg };
+export type RawHandler = (message: MsgArg, data: Uint8Array) => void;
+
+export interface ProtocolEvents {
+  disconnected(): void;
+  reconnected(): void;
+  /** What the server reported: a refused publish or subscription, or a refused credential. */
+  failed(error: NatsError): void;
+}
+
+export interface ReconnectDelays {
+  /** At most this until the first try after a loss; ms. */
+  firstMs: number;
+  /** About this until the second try, doubled for each further one; ms. */
+  baseMs: number;
+  /** At most about this; ms. */
+  maxMs: number;
+}
+
+/** How long to wait before try `attempt` (0 is the first after a loss). Spread by `random` (0 to 1), so that thousands
+ * that lost the same server do not come back in the same moment. */
+export function reconnectDelayMs(attempt: number, delays: ReconnectDelays, random: number): number {
+  if (attempt === 0) return delays.firstMs * random;
+  const step = Math.min(delays.maxMs, delays.baseMs * 2 ** Math.min(attempt - 1, 16));
+  return step * (0.5 + random);
+}
+
+/** The part of the package's publisher that its protocol object wants; nothing of ours goes through it. */
+const NO_PUBLISHER = { publish: () => {}, publishMessage: () => {}, respondMessage: () => false };
+const CRLF = Buffer.from("\r\n");
+
+export class LinkProtocol extends ProtocolHandler {
+  readonly #handlers = new Map<number, RawHandler>();
+  readonly #settings: Omit<TransportSettings, "receive">;
+  readonly #events: ProtocolEvents;
+  readonly #delays: ReconnectDelays;
+  #attempt = 0;
+  #delayMs = 0;
+
+  constructor(
+    options: ConnectionOptions,
+    settings: Omit<TransportSettings, "receive">,
+    delays: ReconnectDelays,
+    events: ProtocolEvents,
+  ) {
+    super({ ...options, reconnectDelayHandler: () => this.#delayMs }, NO_PUBLISHER);
+    this.#settings = settings;
+    this.#delays = delays;
+    this.#events = events;
+  }
+
+  /** The package knows one transport for the whole process, and asks for it at the start of a dial. Ours is set for
+   * that moment only, so that other users of the package in this process keep theirs. */
+  override dial(server: Server): Promise<void> {
+    const receive = (chunk: Uint8Array) => this.parser.parse(chunk);
+    setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, receive }) });
+    this.#delayMs = reconnectDelayMs(++this.#attempt, this.#delays, Math.random());
+    return super.dial(server).then(() => {
+      this.#attempt = 0;
+    });
+  }
+
+  override dispatchStatus(status: Status): void {
+    if (status.type === "disconnect") {
+      // The package takes its first try at once if the server was last dialled long ago; thousands would do so.
+      this.#delayMs = reconnectDelayMs(0, this.#delays, Math.random());
+      for (const server of this.servers.getServers()) server.lastConnect = Date.now();
+      this.#events.disconnected();
+    } else if (status.type === "reconnect") {
+      this.#events.reconnected();
+    }
+  }
+
+  override handleError(error: NatsError): void {
+    super.handleError(error);
+    this.#events.failed(error);
+  }
+
+  override processMsg(message: MsgArg, data: Uint8Array): void {
+    this.#handlers.get(message.sid)?.(message, data);
+  }
+
+  listen(subject: string, queue: string | undefined, handle: RawHandler): () => void {
+    const subscription = new SubscriptionImpl(this, subject, {
+      callback: () => {},
+      ...(queue === undefined ? {} : { queue }),
+    });
+    this.subscribe(subscription);
+    const { sid } = subscription;
+    this.#handlers.set(sid, handle);
+    return () => {
+      this.#handlers.delete(sid);
+      subscription.unsubscribe();
+    };
+  }
+
+  /** Sends one message; the caller has checked it. */
+  emit(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
+    const to = reply === undefined ? subject : `${subject} ${reply}`;
+    if (headers === undefined) {
+      this.sendCommand(`PUB ${to} ${data.length}\r\n`, data, CRLF);
+    } else {
+      const { length } = headers;
+      this.sendCommand(`HPUB ${to} ${length} ${length + data.length}\r\n`, headers, data, CRLF);
+    }
+  }
+}

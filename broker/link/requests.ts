@@ -1,0 +1,149 @@
+// The request multiplexer: all answers come on one subscription, and a number in the reply subject finds the request.
+import {
+  CanceledError,
+  ConnectionError,
+  DeadlineError,
+  type SandmeshError,
+  UnreachableError,
+} from "../contract/index.ts";
+import type { Deadline, Deadlines } from "./deadlines.ts";
+import type { Message } from "./link.ts";
+
+/** One request or stream under way. */
+export interface Pending extends Deadline {
+  readonly subject: string;
+  answered(message: Message): void;
+  failed(error: SandmeshError): void;
+  /** The server says that nobody listens. */
+  unanswerable(): void;
+}
+
+/** Reads the number after the last dot, in base 36, without making a string of it; -1 where it is none. */
+export function lastNumber(subject: Uint8Array): number {
+  let value = 0;
+  let scale = 1;
+  for (let i = subject.length - 1; i >= 0; i--) {
+    const c = subject[i] ?? 0;
+    if (c === 0x2e) return scale === 1 ? -1 : value;
+    const digit = c >= 0x30 && c <= 0x39 ? c - 0x30 : c >= 0x61 && c <= 0x7a ? c - 0x57 : -1;
+    if (digit < 0) return -1;
+    value += digit * scale;
+    scale *= 36;
+  }
+  return -1;
+}
+
+export class Requests {
+  readonly deadlines: Deadlines;
+  readonly #pending = new Map<number, Pending>();
+  #last = 0;
+
+  constructor(deadlines: Deadlines) {
+    this.deadlines = deadlines;
+  }
+
+  /** Takes a request in, and answers its number. */
+  add(pending: Pending): number {
+    const number = ++this.#last;
+    this.#pending.set(number, pending);
+    return number;
+  }
+
+  remove(number: number, pending: Pending): void {
+    this.#pending.delete(number);
+    this.deadlines.clear(pending);
+  }
+
+  find(number: number): Pending | undefined {
+    return this.#pending.get(number);
+  }
+
+  /** Fails all, or those on one subject. */
+  fail(error: () => SandmeshError, subject?: string): void {
+    for (const pending of [...this.#pending.values()]) {
+      if (subject === undefined || pending.subject === subject) pending.failed(error());
+    }
+  }
+
+  get size(): number {
+    return this.#pending.size;
+  }
+}
+
+export const unreachable = (responder: string): SandmeshError =>
+  new UnreachableError(`nobody listens at ${responder}: it is gone, or not there yet`, about(responder));
+
+export const overdue = (responder: string, timeoutMs: number): SandmeshError =>
+  new DeadlineError(`no answer from ${responder} within ${timeoutMs} ms`, about(responder));
+
+export const canceled = (responder: string): SandmeshError =>
+  new CanceledError(`the request to ${responder} was canceled`, about(responder));
+
+export const closedError = (): SandmeshError => new ConnectionError("the connection is closed");
+
+function about(responder: string): { sandbox?: string } {
+  return responder === "pool" ? {} : { sandbox: responder };
+}
+
+/** One answer, as a promise. */
+export class SingleRequest implements Pending {
+  dueMs = 0;
+  list: Deadline["list"] = undefined;
+  before: Deadline | undefined = undefined;
+  after: Deadline | undefined = undefined;
+  readonly promise: Promise<Message>;
+  readonly number: number;
+  readonly subject: string;
+  readonly #responder: string;
+  readonly #timeoutMs: number;
+  readonly #requests: Requests;
+  readonly #signal: AbortSignal | undefined;
+  #resolve!: (message: Message) => void;
+  #reject!: (error: SandmeshError) => void;
+
+  constructor(
+    requests: Requests,
+    responder: string,
+    subject: string,
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+  ) {
+    this.subject = subject;
+    this.#responder = responder;
+    this.#timeoutMs = timeoutMs;
+    this.#requests = requests;
+    this.#signal = signal;
+    this.promise = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.number = requests.add(this);
+    requests.deadlines.set(this, timeoutMs);
+    signal?.addEventListener("abort", this.#aborted);
+  }
+
+  readonly #aborted = () => this.failed(canceled(this.#responder));
+
+  #settle(): void {
+    this.#requests.remove(this.number, this);
+    this.#signal?.removeEventListener("abort", this.#aborted);
+  }
+
+  answered(message: Message): void {
+    this.#settle();
+    this.#resolve(message);
+  }
+
+  failed(error: SandmeshError): void {
+    this.#settle();
+    this.#reject(error);
+  }
+
+  unanswerable(): void {
+    this.failed(unreachable(this.#responder));
+  }
+
+  expired(): void {
+    this.failed(overdue(this.#responder, this.#timeoutMs));
+  }
+}

@@ -1,0 +1,194 @@
+// The socket under a connection: TCP, TLS, or a unix socket that leads to NATS. Unlike the stock transport it hands
+// what arrives straight to the parser, without a queue and an async iterator between.
+import { connect as dialSocket, isIP, type Socket } from "node:net";
+import { connect as startTls, TLSSocket } from "node:tls";
+import type { ConnectionOptions, Server } from "nats/lib/nats-base-client/core.js";
+import type { Transport } from "nats/lib/nats-base-client/transport.js";
+
+export interface TransportSettings {
+  /** Path of a unix socket to dial instead of the server's address. */
+  relay: string | undefined;
+  /** PEM of the CA; TLS is required then. */
+  ca: string | undefined;
+  /** Takes the server's bytes; what it throws ends the connection. */
+  receive(chunk: Uint8Array): void;
+}
+
+const INFO_LINE = /^INFO\s+([^\r\n]+)\r\n/i;
+/** A server's first line is some 500 bytes; whatever sends more is no NATS server. */
+const MAX_INFO_BYTES = 64 * 1024;
+
+export class LinkTransport implements Transport {
+  readonly lang = "sandmesh";
+  readonly version = "1";
+  closeError?: Error;
+  isClosed = false;
+  readonly #settings: TransportSettings;
+  #socket: Socket | undefined;
+  #connected = false;
+  #ended!: (error: Error | undefined) => void;
+  readonly #closed = new Promise<Error | undefined>((end) => {
+    this.#ended = end;
+  });
+
+  constructor(settings: TransportSettings) {
+    this.#settings = settings;
+  }
+
+  async connect(server: Server, _options: ConnectionOptions): Promise<void> {
+    const { relay, ca } = this.#settings;
+    const { hostname, port } = server;
+    try {
+      const socket = relay === undefined ? dialSocket({ host: hostname, port }) : dialSocket({ path: relay });
+      this.#socket = socket;
+      socket.setNoDelay(true);
+      await ready(socket, "connect");
+      const { line, info } = await firstLine(socket);
+      if (info.tls_required === true || ca !== undefined) {
+        if (info.tls_required !== true && info.tls_available !== true)
+          throw new Error("the server speaks no TLS");
+        this.#socket = await encrypt(socket, hostname, ca);
+      }
+      this.#connected = true;
+      this.#listen(this.#socket);
+      this.#receive(line);
+    } catch (error) {
+      this.#socket?.destroy();
+      throw error instanceof Error ? error : new Error(String(error));
+    }
+  }
+
+  #listen(socket: Socket): void {
+    let failure: Error | undefined;
+    socket.on("data", (chunk: Uint8Array) => this.#receive(chunk));
+    socket.on("error", (error) => {
+      failure = error;
+    });
+    socket.on("end", () => socket.destroy());
+    socket.on("close", () => this.#end(failure));
+    socket.resume();
+  }
+
+  #receive(chunk: Uint8Array): void {
+    try {
+      this.#settings.receive(chunk);
+    } catch (error) {
+      this.#end(error instanceof Error ? error : new Error(String(error)));
+    }
+  }
+
+  #end(error: Error | undefined): void {
+    if (!this.#connected || this.isClosed) return;
+    this.isClosed = true;
+    if (error !== undefined) this.closeError = error;
+    this.#socket?.destroy();
+    this.#ended(error);
+  }
+
+  send(frame: Uint8Array): void {
+    // A failed write is told by the socket's close.
+    if (!this.isClosed) this.#socket?.write(frame);
+  }
+
+  async close(error?: Error): Promise<void> {
+    this.#end(error);
+    this.#socket?.destroy();
+  }
+
+  disconnect(): void {
+    this.#end(undefined);
+  }
+
+  closed(): Promise<Error | undefined> {
+    return this.#closed;
+  }
+
+  isEncrypted(): boolean {
+    return this.#socket instanceof TLSSocket;
+  }
+
+  discard(): void {}
+
+  /** The protocol's read loop: there is nothing for it to read, since `receive` has it all. */
+  [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
+    const next = async (): Promise<IteratorResult<Uint8Array>> => {
+      await this.#closed;
+      return { value: undefined, done: true };
+    };
+    const iterator = { next, [Symbol.asyncIterator]: () => iterator };
+    return iterator;
+  }
+}
+
+/** Resolves at `event`; rejects when the socket fails or closes before. */
+function ready(socket: Socket, event: "connect" | "secureConnect"): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const done = () => {
+      socket.removeListener("error", failed);
+      socket.removeListener("close", closed);
+      resolve();
+    };
+    const failed = (error: Error) => reject(error);
+    const closed = () => reject(new Error("the connection closed before it was open"));
+    socket.once(event, done);
+    socket.once("error", failed);
+    socket.once("close", closed);
+  });
+}
+
+interface FirstInfo {
+  tls_required?: boolean;
+  tls_available?: boolean;
+}
+
+/** Reads the server's INFO line and no more, since TLS may begin after it. */
+function firstLine(socket: Socket): Promise<{ line: Uint8Array; info: FirstInfo }> {
+  return new Promise((resolve, reject) => {
+    let seen = Buffer.alloc(0);
+    const onData = (chunk: Buffer) => {
+      seen = Buffer.concat([seen, chunk]);
+      const found = INFO_LINE.exec(seen.toString("latin1"));
+      if (found === null) {
+        if (
+          seen.length > MAX_INFO_BYTES ||
+          !"INFO ".startsWith(seen.toString("latin1", 0, 5).toUpperCase())
+        ) {
+          stop(() => reject(new Error("what listens there is not a NATS server")));
+        }
+        return;
+      }
+      socket.pause();
+      stop(() => {
+        try {
+          resolve({ line: seen, info: JSON.parse(found[1] ?? "{}") as FirstInfo });
+        } catch (error) {
+          reject(error);
+        }
+      });
+    };
+    const onError = (error: Error) => stop(() => reject(error));
+    const onClose = () => stop(() => reject(new Error("the server closed the connection at once")));
+    const stop = (then: () => void) => {
+      socket.removeListener("data", onData);
+      socket.removeListener("error", onError);
+      socket.removeListener("close", onClose);
+      then();
+    };
+    socket.on("data", onData);
+    socket.once("error", onError);
+    socket.once("close", onClose);
+  });
+}
+
+async function encrypt(socket: Socket, hostname: string, ca: string | undefined): Promise<Socket> {
+  const secure = startTls({
+    socket,
+    host: hostname,
+    // A certificate for an address is checked against `host`; SNI carries names only.
+    ...(isIP(hostname) ? {} : { servername: hostname }),
+    ...(ca === undefined ? {} : { ca }),
+    rejectUnauthorized: true,
+  });
+  await ready(secure, "secureConnect");
+  return secure;
+}
