@@ -1,4 +1,5 @@
 // The server's side: the launcher, keys and minting, permissions, advisories.
+export * from "./advisory.ts";
 export * from "./binary.ts";
 export { KeyBundle, KeyRing } from "./keyring.ts";
 export * from "./permissions.ts";
