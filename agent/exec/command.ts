@@ -1,0 +1,206 @@
+// One command: from the engine's events to the sink's, with its time limit and its ending.
+import { performance } from "node:perf_hooks";
+import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
+import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import type { Engine, EngineListener, Exit, StartFailure } from "../native/engine.ts";
+import { type Attempt, failureOutcome } from "./failure.ts";
+import { type EndedTree, type Ending, endedOutcome, naturalOutcome } from "./outcome.ts";
+import { signalNumber } from "./signals.ts";
+import { StdinQueue } from "./stdin.ts";
+import { endTree, findTree } from "./tree.ts";
+
+export interface CommandContext {
+  engine: Engine;
+  oom: { take(): { limitBytes: number | undefined } | undefined };
+  /** Called once, after `sink.ended`. */
+  done(command: Command): void;
+}
+
+export class Command implements RunningCommand, EngineListener {
+  readonly id: string;
+  readonly #context: CommandContext;
+  readonly #request: ParsedExec;
+  readonly #attempt: Attempt;
+  readonly #sink: CommandSink;
+  readonly #startedAt = performance.now();
+  #handle = -1;
+  #stdin: StdinQueue | undefined;
+  #pid = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #early: number[] = [];
+  #exit: Exit | undefined;
+  #exitAt = 0;
+  #closed: { held: boolean } | undefined;
+  #ending: Ending | undefined;
+  #tree: EndedTree | undefined;
+  #waiting = false;
+  #over = false;
+
+  constructor(id: string, request: ParsedExec, attempt: Attempt, sink: CommandSink, context: CommandContext) {
+    this.id = id;
+    this.#request = request;
+    this.#attempt = attempt;
+    this.#sink = sink;
+    this.#context = context;
+  }
+
+  /** Begins; answers a negative errno where the engine could not take it. */
+  start(packed: Uint8Array): number {
+    const { engine } = this.#context;
+    this.#handle = engine.start(packed, this);
+    if (this.#handle < 0) return this.#handle;
+    const { stdin, stdin_open, pty, timeout_ms } = this.#request;
+    this.#stdin = new StdinQueue(engine, this.#handle, pty !== undefined);
+    if (stdin !== undefined && stdin.length > 0) void this.#stdin.write(stdin);
+    if (!stdin_open && pty === undefined) this.#stdin.close();
+    if (timeout_ms !== undefined)
+      this.#timer = setTimeout(() => this.#end({ why: "timeout", afterMs: timeout_ms }), timeout_ms);
+    return 0;
+  }
+
+  // ---- what the engine tells ----
+  started(pid: number): void {
+    this.#pid = pid;
+    this.#sink.started(pid);
+    for (const signal of this.#early) this.#context.engine.signal(this.#handle, signal);
+    if (this.#ending !== undefined) this.#endTree();
+  }
+  failed(failure: StartFailure): void {
+    this.#finish(failureOutcome(failure, this.#attempt));
+  }
+  output(stream: OutputStream, data: Uint8Array): void {
+    this.#sink.output(stream, data);
+  }
+  stdinTaken(): void {
+    this.#stdin?.taken();
+  }
+  exited(exit: Exit): void {
+    this.#exit = exit;
+    this.#exitAt = performance.now();
+    if (this.#ending === undefined && this.#request.wait === "leader") this.#stopTimer();
+  }
+  closed(held: boolean): void {
+    this.#closed = { held };
+    this.#advance();
+  }
+
+  // ---- what the endpoint asks ----
+  pause(paused: boolean): void {
+    if (!this.#over && this.#tree === undefined) this.#context.engine.pause(this.#handle, paused);
+  }
+  async stdin(data: Uint8Array): Promise<void> {
+    if (!this.#over) await this.#stdin?.write(data);
+  }
+  closeStdin(): void {
+    if (!this.#over) this.#stdin?.close();
+  }
+  signal(name: string): boolean {
+    const number = signalNumber(name);
+    if (number === undefined || this.#over || this.#exit !== undefined) return false;
+    if (this.#pid !== 0) return this.#context.engine.signal(this.#handle, number);
+    this.#early.push(number);
+    return true;
+  }
+  cancel(as?: Outcome): void {
+    this.#end(as === undefined ? { why: "cancel" } : { why: "as", outcome: as });
+  }
+  resize(rows: number, cols: number): void {
+    if (!this.#over) this.#context.engine.resize(this.#handle, rows, cols);
+  }
+  background(): number[] {
+    return this.#pid === 0
+      ? []
+      : findTree(this.id, this.#pid).filter((pid) => this.#over || pid !== this.#pid);
+  }
+
+  // ---- its end ----
+  #end(ending: Ending): void {
+    if (this.#over || this.#ending !== undefined) return;
+    this.#ending = ending;
+    this.#stopTimer();
+    if (this.#pid !== 0) this.#endTree();
+  }
+
+  #endTree(): void {
+    const { engine } = this.#context;
+    endTree({
+      find: () => findTree(this.id, this.#pid),
+      watch: (pid, gone) => engine.watch(pid, gone),
+      graceMs: this.#request.grace_ms,
+      ended: (killed, hard) => {
+        this.#tree = { killed, hard };
+        // What it wrote is still read to the end (at most what a pipe holds), also where the reader has no credit;
+        // a process that escaped does not keep the reply waiting.
+        engine.pause(this.#handle, false);
+        engine.letGo(this.#handle);
+        this.#advance();
+        if (this.#exit === undefined) this.#giveUp();
+      },
+    });
+  }
+
+  /** The leader does not end even by SIGKILL (a hung disk): the reply comes all the same. Its exit is known to the
+   * engine a moment after its processes are gone, so that this waits for that moment. */
+  #giveUp(): void {
+    this.#timer = setTimeout(() => {
+      this.#closed = { held: true };
+      this.#exitAt = performance.now();
+      this.#conclude();
+    }, 500);
+  }
+
+  #advance(): void {
+    if (this.#over || this.#exit === undefined || this.#closed === undefined) return;
+    if (this.#ending !== undefined) {
+      if (this.#tree !== undefined) this.#conclude();
+    } else if (this.#request.wait === "all") this.#waitForAll();
+    else this.#conclude();
+  }
+
+  /** `wait: "all"` waits for every process, not only for those that hold the pipes. */
+  #waitForAll(): void {
+    if (this.#waiting) return;
+    const again = (): void => {
+      this.#waiting = false;
+      this.#advance();
+    };
+    for (const pid of findTree(this.id, this.#pid)) {
+      this.#waiting = this.#context.engine.watch(pid, again);
+      if (this.#waiting) return;
+    }
+    this.#conclude();
+  }
+
+  #conclude(): void {
+    const exit = this.#exit;
+    const outcome =
+      this.#ending !== undefined && this.#tree !== undefined
+        ? endedOutcome(this.#ending, this.#tree)
+        : naturalOutcome(exit?.status ?? 0, () => this.#context.oom.take());
+    this.#finish(outcome);
+  }
+
+  #finish(outcome: Outcome): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#stopTimer();
+    this.#stdin?.abandon();
+    const exit = this.#exit;
+    const durationMs = (this.#exitAt === 0 ? performance.now() : this.#exitAt) - this.#startedAt;
+    // Looking through /proc costs more than a short command: only where something is known to live on.
+    const left =
+      exit !== undefined && (exit.groupAlive || this.#closed?.held === true) ? this.background().length : 0;
+    this.#sink.ended({
+      outcome,
+      durationMs,
+      ...(left > 0 && { background: left }),
+      ...(exit !== undefined && { cpuMs: exit.cpuMs, maxRssBytes: exit.maxRssBytes }),
+    });
+    this.#context.done(this);
+  }
+
+  #stopTimer(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+}

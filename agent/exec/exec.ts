@@ -1,0 +1,120 @@
+// Executor.exec for argv and shell lines: finds the shell and the user, packs the request, keeps what runs.
+import { newUuidV7, type Outcome } from "../../broker/contract/index.ts";
+import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import type { Engine } from "../native/engine.ts";
+import type { Environment } from "../process/environment.ts";
+import { OomCounter } from "../process/oom.ts";
+import { Command, type CommandContext } from "./command.ts";
+import { type Attempt, noPipes, notStarted } from "./failure.ts";
+import { BaseEnvironment, packRequest } from "./request.ts";
+import { findShells, type Shell } from "./shell.ts";
+import { endTree, readProcesses, treeOf } from "./tree.ts";
+import { resolveUser } from "./user.ts";
+
+export interface CommandsOptions {
+  engine: Engine;
+  /** What commands start from (process/environment.ts). */
+  environment: Environment;
+  /** Where relative paths start, and commands that name no folder. */
+  cwd: string;
+}
+
+/** A command that never came to be: nothing of it can be asked. */
+const NOTHING: RunningCommand = {
+  pause() {},
+  stdin: () => Promise.resolve(),
+  closeStdin() {},
+  signal: () => false,
+  cancel() {},
+  resize() {},
+  background: () => [],
+};
+
+export class Commands {
+  readonly #options: CommandsOptions;
+  readonly #base: BaseEnvironment;
+  readonly #running = new Set<Command>();
+  readonly #context: CommandContext;
+  #shells: Shell[] | undefined;
+  #idle: (() => void) | undefined;
+
+  constructor(options: CommandsOptions) {
+    this.#options = options;
+    this.#base = new BaseEnvironment(options.environment);
+    this.#context = {
+      engine: options.engine,
+      oom: new OomCounter(),
+      done: (command) => {
+        this.#running.delete(command);
+        if (this.#running.size === 0) this.#idle?.();
+      },
+    };
+  }
+
+  /** The image's shells, best first; looked for once, and again while there is none. */
+  shells(): Shell[] {
+    if (this.#shells === undefined || this.#shells.length === 0)
+      this.#shells = findShells(this.#base.variables.get("PATH"));
+    return this.#shells;
+  }
+
+  /** See Executor.exec. A request without an id gets one of its own. */
+  exec(request: ParsedExec, sink: CommandSink): RunningCommand {
+    const fail = (outcome: Outcome): RunningCommand => {
+      sink.ended({ outcome, durationMs: 0 });
+      return NOTHING;
+    };
+    const argv = request.argv ?? this.#shellArgv(request.shell ?? "");
+    if (argv === undefined)
+      return fail(notStarted("no_shell", "the image has no shell (bash, sh, busybox); use argv"));
+    const user = request.user === undefined ? undefined : resolveUser(request.user);
+    if (request.user !== undefined && user === undefined)
+      return fail(notStarted("no_such_user", `the image knows no user or group ${request.user}`));
+    const id = request.id ?? newUuidV7();
+    const cwd = this.#cwd(request.cwd);
+    const stdin = request.stdin_open || (request.stdin !== undefined && request.stdin.length > 0);
+    const attempt: Attempt = { program: argv[0] ?? "", cwd, user: request.user };
+    const command = new Command(id, request, attempt, sink, this.#context);
+    // Added first: the engine's word of the end may come at any time after the start.
+    this.#running.add(command);
+    const result = command.start(packRequest(request, { id, argv, cwd, user, stdin }, this.#base));
+    if (result >= 0) return command;
+    this.#running.delete(command);
+    return fail(noPipes(-result, attempt));
+  }
+
+  /** Ends all commands and whatever they left in the background, within `graceMs` and a second. */
+  async close(graceMs: number): Promise<void> {
+    const idle = new Promise<void>((resolve) => {
+      this.#idle = resolve;
+    });
+    for (const command of this.#running) command.cancel();
+    await new Promise<void>((resolve) => {
+      endTree({
+        find: () => this.#descendants(),
+        watch: (pid, gone) => this.#options.engine.watch(pid, gone),
+        graceMs,
+        ended: () => resolve(),
+      });
+    });
+    if (this.#running.size > 0) await idle;
+  }
+
+  /** Everything below the daemon. Orphans are among them where the daemon is their reaper. */
+  #descendants(): number[] {
+    const self = process.pid;
+    const processes = readProcesses();
+    const own = new Set(processes.filter(({ parent }) => parent === self).map(({ pid }) => pid));
+    return treeOf(processes, -1, (pid) => own.has(pid), self);
+  }
+
+  #shellArgv(line: string): string[] | undefined {
+    const shell = this.shells()[0];
+    return shell && [...shell.argv, "-c", line];
+  }
+
+  #cwd(cwd: string | undefined): string {
+    if (cwd === undefined) return this.#options.cwd;
+    return cwd.startsWith("/") ? cwd : `${this.#options.cwd}/${cwd}`;
+  }
+}

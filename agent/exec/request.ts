@@ -1,0 +1,100 @@
+// A command as the engine wants it: one block of numbers and strings (spawn.c, `struct request`).
+import { endianness } from "node:os";
+import type { ParsedExec } from "../../broker/endpoint/executor.ts";
+import { bytesOf, type Environment, MARKER } from "../process/environment.ts";
+import type { User } from "./user.ts";
+
+/** As in spawn.c. */
+const FLAG = { merge: 1, pty: 2, stdin: 4, waitAll: 8, user: 16, umask: 32, nice: 64 } as const;
+/** Linux's numbers of setrlimit's resources. */
+const RESOURCE = {
+  cpu: 0,
+  fsize: 1,
+  data: 2,
+  stack: 3,
+  core: 4,
+  nproc: 6,
+  nofile: 7,
+  memlock: 8,
+  as: 9,
+} as const;
+const FIXED_WORDS = 12;
+
+if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
+
+export interface Launch {
+  id: string;
+  argv: readonly string[];
+  cwd: string;
+  user: User | undefined;
+  /** A pipe (or the terminal) for stdin; without it, /dev/null. */
+  stdin: boolean;
+}
+
+/** The base environment, encoded once: most commands change nothing of it. */
+export class BaseEnvironment {
+  readonly variables: Environment;
+  readonly encoded: string;
+  constructor(variables: Environment) {
+    this.variables = variables;
+    this.encoded = encodeVariables(variables);
+  }
+}
+const encodeVariables = (variables: Environment): string => {
+  let encoded = "";
+  for (const [name, value] of variables) encoded += `${name}=${value}\0`;
+  return encoded;
+};
+
+/** The command's environment in the engine's form, and how many variables that is. */
+function environment(request: ParsedExec, launch: Launch, base: BaseEnvironment): [string, number] {
+  const marker = `${MARKER}=${launch.id}\0`;
+  const { env, env_replace, pty } = request;
+  const { user } = launch;
+  if (env === undefined && !env_replace && pty === undefined && user === undefined)
+    return [base.encoded + marker, base.variables.size + 1];
+  const variables = new Map(env_replace ? [] : base.variables);
+  if (pty !== undefined) variables.set("TERM", pty.term);
+  if (user !== undefined && !env_replace) {
+    variables.set("HOME", bytesOf(user.home));
+    if (user.name !== undefined)
+      for (const name of ["USER", "LOGNAME"]) variables.set(name, bytesOf(user.name));
+  }
+  for (const [name, value] of Object.entries(env ?? {})) {
+    if (value === null) variables.delete(bytesOf(name));
+    else variables.set(bytesOf(name), bytesOf(value));
+  }
+  variables.delete(MARKER);
+  return [encodeVariables(variables) + marker, variables.size + 1];
+}
+
+export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvironment): Uint8Array {
+  const { user } = launch;
+  const limits = Object.entries(RESOURCE).flatMap(([name, resource]): [number, number][] => {
+    const limit = request.rlimits?.[name as keyof typeof RESOURCE];
+    return limit === undefined ? [] : [[resource, limit]];
+  });
+  const groups = user?.groups ?? [];
+  const stringsAt = 4 * (FIXED_WORDS + groups.length + 3 * limits.length);
+  const [variables, variableCount] = environment(request, launch, base);
+  let argv = "";
+  for (const argument of launch.argv) argv += `${argument}\0`;
+  const head = Buffer.from(`${launch.cwd}\0${argv}`);
+  const packed = Buffer.allocUnsafe(stringsAt + head.length + variables.length);
+  let flags = 0;
+  if (request.merge) flags |= FLAG.merge;
+  if (request.pty !== undefined) flags |= FLAG.pty;
+  if (launch.stdin) flags |= FLAG.stdin;
+  if (request.wait === "all") flags |= FLAG.waitAll;
+  if (user !== undefined) flags |= FLAG.user;
+  if (request.umask !== undefined) flags |= FLAG.umask;
+  if (request.nice !== undefined) flags |= FLAG.nice;
+  const words = [flags, user?.uid ?? 0, user?.gid ?? 0, groups.length, request.umask ?? 0, request.nice ?? 0];
+  words.push(limits.length, request.pty?.rows ?? 0, request.pty?.cols ?? 0);
+  words.push(launch.argv.length, variableCount, stringsAt, ...groups);
+  for (const [resource, limit] of limits) words.push(resource, limit % 2 ** 32, Math.floor(limit / 2 ** 32));
+  for (let i = 0; i < words.length; i++) packed.writeUInt32LE((words[i] ?? 0) >>> 0, 4 * i);
+  head.copy(packed, stringsAt);
+  packed.write(variables, stringsAt + head.length, "latin1");
+  return packed;
+}

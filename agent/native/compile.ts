@@ -1,0 +1,30 @@
+// Compiles the native half with the machine's C compiler, once per content: the file's name carries the source's hash.
+import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { join } from "node:path";
+
+const SOURCE = join(import.meta.dir, "spawn.c");
+const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra"];
+export const NATIVE_NAME = "sandmesh-engine.so";
+
+/** The path of the compiled library in `folder`; compiles it where it is not there yet. `cc` is the compiler's
+ * command (cross compilers for other machines). Throws where the compiler is missing or refuses. */
+export function compileNative(folder: string, cc = process.env.CC ?? "cc"): string {
+  const source = readFileSync(SOURCE);
+  const hash = new Bun.CryptoHasher("sha256")
+    .update(source)
+    .update([cc, ...FLAGS].join("\0"))
+    .digest("hex");
+  const target = join(folder, `engine-${hash.slice(0, 16)}.so`);
+  if (existsSync(target)) return target;
+  mkdirSync(folder, { recursive: true });
+  // Under another name first: a second process may compile at the same time, and must not load half a file.
+  const draft = `${target}.${process.pid}`;
+  const compiled = Bun.spawnSync([cc, ...FLAGS, "-o", draft, SOURCE], { stderr: "pipe" });
+  if (compiled.exitCode !== 0)
+    throw new Error(`${cc} could not compile ${SOURCE}:\n${compiled.stderr.toString()}`);
+  renameSync(draft, target);
+  return target;
+}
+
+/** Where a checkout keeps it. */
+export const checkoutNative = (): string => compileNative(join(import.meta.dir, "../../dist/native"));

@@ -1,0 +1,197 @@
+// The engine's JavaScript half: loads the native library, packs nothing and decides nothing; it turns frames into
+// calls of the command they belong to.
+import { dlopen, FFIType, type Pointer, ptr, toArrayBuffer } from "bun:ffi";
+
+const BOX_BYTES = 512 * 1024;
+const HEADER_BYTES = 16;
+/** As in spawn.c. */
+const FRAME = {
+  stdout: 1,
+  stderr: 2,
+  started: 3,
+  failed: 4,
+  exited: 5,
+  closed: 6,
+  stdin: 7,
+  gone: 8,
+} as const;
+
+export interface Exit {
+  /** As wait(2) gives it. */
+  status: number;
+  /** Whether others of the leader's process group live on. */
+  groupAlive: boolean;
+  cpuMs: number;
+  maxRssBytes: number;
+}
+
+/** Where and why a start failed; `stage` and `detail` as in failure.ts. */
+export interface StartFailure {
+  stage: number;
+  errno: number;
+  detail: number;
+}
+
+/** What the engine tells about one command; in this order, `failed` alone, or `started` … `exited` … `closed`. */
+export interface EngineListener {
+  started(pid: number): void;
+  failed(failure: StartFailure): void;
+  /** The bytes are the receiver's own. */
+  output(stream: "stdout" | "stderr", data: Uint8Array): void;
+  exited(exit: Exit): void;
+  /** All output is there; `held`: a background process still has the pipes (what it writes from now on is dropped). */
+  closed(held: boolean): void;
+  /** What `stdin` did not take at once is written. */
+  stdinTaken(): void;
+}
+
+const SYMBOLS = {
+  engine_open: { args: [], returns: FFIType.i32 },
+  engine_reap: { args: [], returns: FFIType.i32 },
+  engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
+  engine_take: { args: [], returns: FFIType.i32 },
+  engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
+  engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
+  engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_resize: { args: [FFIType.u32, FFIType.i32, FFIType.i32], returns: FFIType.void },
+  engine_let_go: { args: [FFIType.u32], returns: FFIType.void },
+  engine_watch: { args: [FFIType.i32], returns: FFIType.i64_fast },
+} as const;
+type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
+
+const NOTHING = new Uint8Array(1);
+
+export class Engine {
+  readonly #native: Library;
+  readonly #boxes: readonly [Buffer, Buffer];
+  readonly #listeners = new Map<number, EngineListener>();
+  readonly #watchers = new Map<number, () => void>();
+  #next: 0 | 1 = 0;
+
+  private constructor(native: Library, boxes: readonly [Buffer, Buffer]) {
+    this.#native = native;
+    this.#boxes = boxes;
+  }
+
+  /** Loads the library and starts its thread; one per process (a second call would share the first one's state). */
+  static async open(libraryPath: string): Promise<Engine> {
+    const { symbols } = dlopen(libraryPath, SYMBOLS);
+    const fd = symbols.engine_open();
+    if (fd < 0) throw new Error(`the engine could not start (errno ${-fd})`);
+    const box = (index: number): Buffer => {
+      const address: Pointer | null = symbols.engine_box(index);
+      if (address === null) throw new Error("the engine has no outbox");
+      return Buffer.from(toArrayBuffer(address, 0, BOX_BYTES));
+    };
+    const engine = new Engine(symbols, [box(0), box(1)]);
+    // A socket, since that is what Bun's loop waits for by itself; a pipe would be read by its thread pool.
+    const options = { fd, socket: { data: () => engine.#take() } };
+    const socket = await Bun.connect(options);
+    socket.unref();
+    return engine;
+  }
+
+  /** Becomes the one to whom orphans of the commands fall, and who reaps them. From then on nothing else in this
+   * process may start processes: their ends would be taken from it. */
+  reapOrphans(): void {
+    const result = this.#native.engine_reap();
+    if (result < 0) throw new Error(`cannot become the reaper of orphans (errno ${-result})`);
+  }
+
+  /** Begins a command packed by request.ts. Answers its handle, or a negative errno. */
+  start(request: Uint8Array, listener: EngineListener): number {
+    const handle = Number(this.#native.engine_start(ptr(request), request.length));
+    if (handle >= 0) this.#listeners.set(handle, listener);
+    return handle;
+  }
+
+  /** Whether the bytes were taken: at once, later (stdinTaken tells), or not (it is closed). One at a time. */
+  stdin(handle: number, data: Uint8Array, last: boolean): "taken" | "later" | "closed" {
+    const bytes = data.length > 0 ? data : NOTHING;
+    const result = this.#native.engine_stdin(handle, ptr(bytes), data.length, last ? 1 : 0);
+    return result > 0 ? "taken" : result === 0 ? "later" : "closed";
+  }
+
+  pause(handle: number, paused: boolean): void {
+    this.#native.engine_pause(handle, paused ? 1 : 0);
+  }
+  signal(handle: number, number: number): boolean {
+    return this.#native.engine_signal(handle, number) === 1;
+  }
+  resize(handle: number, rows: number, cols: number): void {
+    this.#native.engine_resize(handle, rows, cols);
+  }
+  /** Waits no longer for background processes that hold the command's pipes. */
+  letGo(handle: number): void {
+    this.#native.engine_let_go(handle);
+  }
+
+  /** Calls `gone` once when that process has ended; false where it is not there. */
+  watch(pid: number, gone: () => void): boolean {
+    const handle = Number(this.#native.engine_watch(pid));
+    if (handle < 0) return false;
+    this.#watchers.set(handle, gone);
+    return true;
+  }
+
+  #take(): void {
+    for (;;) {
+      const length = this.#native.engine_take();
+      if (length === 0) return;
+      const box = this.#boxes[this.#next];
+      this.#next = this.#next === 0 ? 1 : 0;
+      for (let at = 0; at < length; ) {
+        const size = box.readUInt32LE(at + 8);
+        this.#frame(box, box.readUInt32LE(at), box.readUInt32LE(at + 4), at + HEADER_BYTES, size);
+        at += HEADER_BYTES + ((size + 7) & ~7);
+      }
+    }
+  }
+
+  #frame(box: Buffer, handle: number, type: number, at: number, size: number): void {
+    if (type === FRAME.gone) {
+      const gone = this.#watchers.get(handle);
+      this.#watchers.delete(handle);
+      gone?.();
+      return;
+    }
+    const listener = this.#listeners.get(handle);
+    if (listener === undefined) return;
+    switch (type) {
+      case FRAME.stdout:
+      case FRAME.stderr: {
+        const data = new Uint8Array(size);
+        box.copy(data, 0, at, at + size);
+        listener.output(type === FRAME.stdout ? "stdout" : "stderr", data);
+        return;
+      }
+      case FRAME.started:
+        listener.started(box.readInt32LE(at));
+        return;
+      case FRAME.failed:
+        this.#listeners.delete(handle);
+        listener.failed({
+          stage: box.readInt32LE(at),
+          errno: box.readInt32LE(at + 4),
+          detail: box.readInt32LE(at + 8),
+        });
+        return;
+      case FRAME.exited:
+        listener.exited({
+          status: box.readInt32LE(at),
+          groupAlive: box.readInt32LE(at + 4) !== 0,
+          cpuMs: Number(box.readBigInt64LE(at + 8)) / 1000,
+          maxRssBytes: Number(box.readBigInt64LE(at + 16)),
+        });
+        return;
+      case FRAME.closed:
+        this.#listeners.delete(handle);
+        listener.closed(box.readUInt32LE(at) !== 0);
+        return;
+      case FRAME.stdin:
+        listener.stdinTaken();
+        return;
+    }
+  }
+}
