@@ -135,17 +135,17 @@ export class Engine {
     return true;
   }
 
+  /** Takes the outbox once: what comes meanwhile wakes the loop again. (Taking until it is empty let one talkative
+   * command starve the loop for seconds.) */
   #take(): void {
-    for (;;) {
-      const length = this.#native.engine_take();
-      if (length === 0) return;
-      const box = this.#boxes[this.#next];
-      this.#next = this.#next === 0 ? 1 : 0;
-      for (let at = 0; at < length; ) {
-        const size = box.readUInt32LE(at + 8);
-        this.#frame(box, box.readUInt32LE(at), box.readUInt32LE(at + 4), at + HEADER_BYTES, size);
-        at += HEADER_BYTES + ((size + 7) & ~7);
-      }
+    const length = this.#native.engine_take();
+    if (length === 0) return;
+    const box = this.#boxes[this.#next];
+    this.#next = this.#next === 0 ? 1 : 0;
+    for (let at = 0; at < length; ) {
+      const size = box.readUInt32LE(at + 8);
+      this.#frame(box, box.readUInt32LE(at), box.readUInt32LE(at + 4), at + HEADER_BYTES, size);
+      at += HEADER_BYTES + ((size + 7) & ~7);
     }
   }
 

@@ -1,0 +1,220 @@
+// How commands end: time limits, cancels, background work, back-pressure.
+import { beforeAll, describe, expect, test } from "bun:test";
+import type { Commands } from "./exec.ts";
+import { alive, begin, run, testCommands, until } from "./testing.ts";
+import { treeOf } from "./tree.ts";
+
+let commands: Commands;
+beforeAll(async () => {
+  commands = await testCommands();
+});
+
+const pidsIn = (text: string): number[] => text.trim().split(/\s+/).map(Number);
+const end = (pids: number[]): void => {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // It is gone, as it should be.
+    }
+  }
+};
+
+describe("background work", () => {
+  test("a child that holds stdout does not delay the reply, and is listed", async () => {
+    const running = begin(commands, { shell: "sleep 61 & echo hi $!" });
+    const ended = await running.ended;
+    const child = Number(ended.text.split(" ")[1]);
+    try {
+      expect(ended.outcome).toEqual({ type: "exited", code: 0 });
+      expect(ended.text).toStartWith("hi ");
+      expect(ended.background).toBe(1);
+      expect(running.command.background()).toEqual([child]);
+      expect(await alive(child)).toBe(true);
+    } finally {
+      end([child]);
+    }
+  });
+
+  test("a child that writes after the reply does not die of SIGPIPE", async () => {
+    const line = '(read go < "$FIFO"; head -c 300000 /dev/zero; echo written > "$FIFO.done") & echo $!';
+    const fifo = `/tmp/exec-test-fifo-${process.pid}`;
+    await run(commands, { argv: ["mkfifo", fifo, `${fifo}.done`] });
+    try {
+      const ended = await run(commands, { shell: line, env: { FIFO: fifo } });
+      expect(ended.background).toBe(1);
+      const answer = run(commands, { argv: ["cat", `${fifo}.done`], timeout_ms: 10_000 });
+      await run(commands, { shell: 'echo > "$FIFO"', env: { FIFO: fifo } });
+      expect((await answer).text).toBe("written\n");
+    } finally {
+      await run(commands, { argv: ["rm", "-f", fifo, `${fifo}.done`] });
+    }
+  });
+
+  test("what was written just before the leader's end is complete though a child holds the pipe", async () => {
+    for (let i = 0; i < 20; i++) {
+      const ended = await run(commands, { shell: "sleep 61 & p=$!; head -c 200000 /dev/zero; echo $p >&2" });
+      end(pidsIn(ended.stderr.toString()));
+      expect(ended.stdout.length).toBe(200_000);
+    }
+  });
+
+  test("wait: all waits for the background, also where it holds no pipe", async () => {
+    const ended = await run(commands, {
+      shell: "(sleep 0.2; echo late) & (exec >/dev/null 2>&1 sleep 0.4) & echo $! >&2",
+      wait: "all",
+    });
+    expect(ended.text).toBe("late\n");
+    expect(await alive(Number(ended.stderr.toString()))).toBe(false);
+    expect(ended.background).toBeUndefined();
+  });
+});
+
+describe("the whole tree ends", () => {
+  // In the leader's group; in a session of its own; orphaned in a session of its own.
+  const tree =
+    "sleep 62 & echo $!; setsid sleep 62 & (setsid sh -c 'echo $$; sleep 62; true' &) ; echo $!; echo up; wait; sleep 62";
+
+  test("at the time limit, grandchildren and those with a session of their own too; others' background lives", async () => {
+    const other = await run(commands, { shell: "sleep 63 >/dev/null 2>&1 & echo $!" });
+    const otherPid = Number(other.text);
+    try {
+      const running = begin(commands, { shell: tree, timeout_ms: 400, grace_ms: 3000 });
+      await running.until("up");
+      const members = running.command.background();
+      const ended = await running.ended;
+      expect(members.length).toBeGreaterThanOrEqual(3);
+      expect(ended.outcome).toMatchObject({ type: "timed_out", after_ms: 400, signal: "SIGTERM" });
+      if (ended.outcome.type === "timed_out") expect(ended.outcome.killed).toBeGreaterThanOrEqual(4);
+      for (const pid of members) expect(await alive(pid)).toBe(false);
+      expect(ended.text).toContain("up\n");
+      expect(await alive(otherPid)).toBe(true);
+    } finally {
+      end([otherPid]);
+    }
+  });
+
+  test("by SIGKILL after the grace, where SIGTERM is ignored", async () => {
+    const running = begin(commands, {
+      shell: "trap '' TERM; echo up; while :; do sleep 0.05; done",
+      grace_ms: 150,
+    });
+    await running.until("up");
+    running.command.cancel();
+    const ended = await running.ended;
+    expect(ended.outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
+    expect(running.command.background()).toEqual([]);
+  });
+
+  test("with the reason the endpoint gives", async () => {
+    const running = begin(commands, { shell: "yes" });
+    await running.until("y\n");
+    running.command.pause(true);
+    running.command.cancel({ type: "output_limit", stream: "stdout", limit_bytes: 10 });
+    expect((await running.ended).outcome).toEqual({
+      type: "output_limit",
+      stream: "stdout",
+      limit_bytes: 10,
+    });
+  });
+
+  test("also when a fork storm is under way", async () => {
+    const running = begin(commands, {
+      shell: "f() { while :; do (sleep 0.01 &) ; done; }; f & f & echo up; f",
+      grace_ms: 0,
+    });
+    await running.until("up");
+    running.command.cancel();
+    expect((await running.ended).outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
+    await until("nothing of it is left", () => running.command.background().length === 0);
+  });
+
+  test("a command that ends on SIGTERM by itself is still timed out, with what it said last", async () => {
+    const ended = await run(commands, {
+      shell: "trap 'echo bye; exit 3' TERM; sleep 64 & wait",
+      timeout_ms: 100,
+    });
+    expect(ended.outcome).toMatchObject({ type: "timed_out", signal: "SIGTERM" });
+    expect(ended.text).toBe("bye\n");
+  });
+
+  test("a cancel before the start is known still ends it", async () => {
+    const running = begin(commands, { argv: ["sleep", "65"] });
+    running.command.cancel();
+    expect((await running.ended).outcome).toMatchObject({ type: "canceled" });
+  });
+
+  test("a foreign process of the same session number is no member where it descends from the daemon only", () => {
+    const processes = [
+      { pid: 10, parent: 1, session: 10 },
+      { pid: 11, parent: 10, session: 20 },
+      { pid: 12, parent: 1, session: 20 },
+      { pid: 13, parent: 12, session: 13 },
+      { pid: 14, parent: 1, session: 14 },
+      { pid: 15, parent: 14, session: 14 },
+    ];
+    expect(treeOf(processes, 10, () => false, 1)).toEqual([10, 11]);
+    expect(treeOf(processes, 10, (pid) => pid === 12, 1).sort()).toEqual([10, 11, 12, 13]);
+    expect(treeOf(processes, 20, () => false, 1).sort()).toEqual([11, 12, 13]);
+  });
+});
+
+describe("signals from outside", () => {
+  test("go to the group, and an end by them is `signaled`", async () => {
+    const running = begin(commands, { shell: "sleep 66; echo not here" });
+    await running.started;
+    expect(running.command.signal("SIGINT")).toBe(true);
+    expect((await running.ended).outcome).toMatchObject({ type: "signaled", signal: "SIGINT" });
+    expect(running.command.signal("SIGINT")).toBe(false);
+    expect(running.command.signal("SIGNOTHING")).toBe(false);
+  });
+});
+
+describe("back-pressure", () => {
+  test("a paused command waits, and the daemon's memory does not grow", async () => {
+    const running = begin(commands, { argv: ["yes", "0123456789"] });
+    let bytes = 0;
+    let sink: (data: Uint8Array) => void = () => {};
+    const first = new Promise<void>((resolve) => {
+      sink = () => resolve();
+    });
+    running.onOutput((data) => {
+      bytes += data.length;
+      sink(data);
+    });
+    await first;
+    running.command.pause(true);
+    // What was read already may still come; then silence: the writer sleeps in its write.
+    const pid = await running.started;
+    await until("the writer waits for the pipe", async () => {
+      const waits = await Bun.file(`/proc/${pid}/wchan`)
+        .text()
+        .catch(() => "pipe_write");
+      const state = await Bun.file(`/proc/${pid}/stat`).text();
+      return / S /.test(state) && (waits === "0" || waits.includes("pipe"));
+    });
+    const paused = bytes;
+    expect(paused).toBeLessThan(4 * 1024 * 1024);
+    let more = 0;
+    running.onOutput((data) => (more += data.length));
+    await run(commands, { shell: "sleep 0.1" });
+    expect(more).toBeLessThanOrEqual(1024 * 1024);
+    running.command.pause(false);
+    await until("output flows again", () => more > 4 * 1024 * 1024);
+    running.command.cancel();
+    await running.ended;
+  });
+
+  test("output of a command that ends while paused comes after the pause, complete", async () => {
+    const running = begin(commands, {
+      shell: "head -c 60000 /dev/zero; kill -STOP $$; head -c 50000 /dev/zero",
+    });
+    const pid = await running.started;
+    await until("it has stopped", async () => / T /.test(await Bun.file(`/proc/${pid}/stat`).text()));
+    running.command.pause(true);
+    process.kill(pid, "SIGCONT");
+    await until("the leader is gone", async () => !(await alive(pid)));
+    running.command.pause(false);
+    expect((await running.ended).stdout.length).toBe(110_000);
+  });
+});

@@ -1,0 +1,74 @@
+// Commands with a terminal.
+import { beforeAll, describe, expect, test } from "bun:test";
+import type { Commands } from "../exec/exec.ts";
+import { alive, begin, run, testCommands, until } from "../exec/testing.ts";
+
+let commands: Commands;
+beforeAll(async () => {
+  commands = await testCommands();
+});
+const pty = { rows: 24, cols: 80 };
+const bytes = (text: string): Uint8Array => Buffer.from(text);
+
+describe("a terminal", () => {
+  test("is the controlling one, has its size and TERM", async () => {
+    const ended = await run(commands, {
+      shell: "tty; stty size < /dev/tty; echo $TERM; exit 9",
+      pty: { ...pty, rows: 31 },
+    });
+    expect(ended.text).toMatch(/^\/dev\/pts\/\d+\r\n31 80\r\nxterm-256color\r\n$/);
+    expect(ended.outcome).toEqual({ type: "exited", code: 9 });
+  });
+
+  test("passes input, and Ctrl-C interrupts what is in front", async () => {
+    const running = begin(commands, { argv: ["bash", "--norc", "-i"], pty, env: { PS1: "prompt> " } });
+    await running.until("prompt> ");
+    await running.command.stdin(bytes("sleep 67\n"));
+    await until("sleep is in front", () => running.command.background().length === 1);
+    await running.command.stdin(bytes("\x03"));
+    await until("sleep is gone", () => running.command.background().length === 0);
+    await running.command.stdin(bytes("echo a$((40+2))b\n"));
+    await running.until("a42b");
+    await running.command.stdin(bytes("exit 5\n"));
+    expect((await running.ended).outcome).toEqual({ type: "exited", code: 5 });
+  });
+
+  test("tells the program of a new size", async () => {
+    const line = "trap 'stty size; exit' WINCH; echo up; while :; do sleep 0.02; done";
+    const running = begin(commands, { argv: ["bash", "-c", line], pty });
+    await running.until("up");
+    running.command.resize(50, 132);
+    expect((await running.ended).text).toContain("50 132");
+  });
+
+  test("the end of input is seen by what reads it", async () => {
+    const running = begin(commands, { argv: ["cat"], pty });
+    await running.command.stdin(bytes("line\n"));
+    running.command.closeStdin();
+    const ended = await running.ended;
+    expect(ended.outcome).toEqual({ type: "exited", code: 0 });
+    expect(ended.text.replaceAll("\r", "")).toBe("line\nline\n");
+  });
+
+  test("hangs up at the end: what still uses it gets SIGHUP", async () => {
+    const ended = await run(commands, { shell: "sleep 68 & echo $!", pty });
+    const pid = Number(ended.text);
+    expect(pid).toBeGreaterThan(0);
+    await until("the background is gone", async () => !(await alive(pid)));
+  });
+
+  test("all output before the end is there", async () => {
+    for (let i = 0; i < 10; i++) {
+      const ended = await run(commands, {
+        shell: "i=0; while [ $i -lt 2000 ]; do echo line$i; i=$((i+1)); done",
+        pty,
+      });
+      expect(ended.text.split("\r\n").length).toBe(2001);
+    }
+  });
+
+  test("belongs to the command's user", async () => {
+    const ended = await run(commands, { shell: "tty >/dev/null && echo mine > $(tty)", pty, user: "65534" });
+    expect(ended.text).toBe("mine\r\n");
+  });
+});
