@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { identityOf, parseCreds, publicKeyOf, signerOf } from "../credentials/index.ts";
 import * as c from "./index.ts";
 import { allMessages, jsonSchemaOf } from "./json-schema.ts";
 import { generate, tagBytes } from "./vectors.ts";
@@ -108,5 +109,18 @@ test("a body that is no map of MessagePack or JSON is refused, whatever it claim
       const error = refusal(() => c.decode(bytes(body)));
       expect([name, error.code, error.field]).toEqual([name, code, field]);
     }
+  }
+});
+
+test("a credentials file is read, and a nonce signed, as the vectors say; a damaged one is refused", () => {
+  const { creds, creds_with_crlf, jwt, seed, public_key, nonce, signature, tenant, user, bad } =
+    read("credentials");
+  expect(parseCreds(creds)).toEqual({ jwt, seed });
+  expect(parseCreds(creds_with_crlf)).toEqual({ jwt, seed });
+  expect(publicKeyOf(seed)).toBe(public_key);
+  expect(signerOf(seed).sign(Buffer.from(nonce)).toString("base64url")).toBe(signature);
+  expect(identityOf(jwt)).toMatchObject({ tenant, user, publicKey: public_key });
+  for (const { name, creds: content } of bad) {
+    expect([name, refusal(() => parseCreds(content)).code]).toEqual([name, "invalid_request"]);
   }
 });

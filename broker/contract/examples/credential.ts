@@ -63,7 +63,7 @@ export function credentialVectors() {
     iss: issuer,
     name: "ann",
     sub: subject,
-    nats: { tags: ["tenant:default", "user:ann"], type: "user", version: 2 },
+    nats: { tags: ["role:user", "tenant:default", "user:ann"], type: "user", version: 2 },
   };
   const signed = `${head}.${base64url(claims)}`;
   const jwt = `${signed}.${sign(null, Buffer.from(signed), account.secret).toString("base64url")}`;
@@ -89,6 +89,10 @@ export function credentialVectors() {
     ["no JWT", creds.slice(creds.indexOf("-----BEGIN USER"))],
     ["a seed with a wrong letter", creds.replace(seed, `${seed.slice(0, -3)}AAA`)],
     ["a public key in place of the seed", creds.replace(seed, subject)],
+    ["a seed of another key", creds.replace(seed, seedOf(USER, keyPair(50).raw))],
+    ["an account's seed", creds.replace(seed, seedOf(ACCOUNT, user.raw))],
+    ["a JWT of two parts", creds.replace(jwt, signed)],
+    ["a JWT that is none", creds.replace(jwt, "a.b.c")],
     ["a seed cut off", creds.replace(seed, seed.slice(0, 40))],
   ];
   return {
@@ -100,8 +104,8 @@ export function credentialVectors() {
     account_key: issuer,
     nonce,
     signature: sign(null, Buffer.from(nonce), user.secret).toString("base64url"),
-    name: "ann",
-    tags: claims.nats.tags,
+    tenant: "default",
+    user: "ann",
     bad: bad.map(([name, content]) => ({ name, creds: content })),
   };
 }

@@ -1,0 +1,1 @@
+"""The wire in Python. Nothing in here is public."""

@@ -1,0 +1,84 @@
+"""Which mesh to connect to, and as whom: from arguments, the environment, or the file of the mesh that is up here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ._wire.credentials import Credentials, parse_credentials
+from ._wire.ids import check_id
+from .errors import InvalidRequestError, NoMeshError
+
+
+@dataclass(frozen=True)
+class Settings:
+    urls: tuple[str, ...]
+    credentials: Credentials = field(repr=False)
+    tenant: str
+    user: str
+
+
+def mesh_file_path(env: Mapping[str, str] = os.environ) -> Path:
+    """``$SANDMESH_HOME/mesh.json``: written by ``sandmesh up``, there only while that mesh is up."""
+    base = env.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(env.get("SANDMESH_HOME") or os.path.join(base, "sandmesh")) / "mesh.json"
+
+
+def resolve_settings(
+    url: str | None = None,
+    credentials: str | os.PathLike[str] | None = None,
+    tenant: str | None = None,
+    user: str | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> Settings:
+    """``credentials`` is the path of a .creds file, or its text. Raises NoMeshError where nothing says which mesh,
+    InvalidRequestError where what says it is malformed."""
+    url = url or env.get("SANDMESH_URL") or None
+    given = os.fspath(credentials) if credentials is not None else env.get("SANDMESH_CREDS") or None
+    if url is None or given is None:
+        from_file = _read_mesh_file(env)
+        if from_file is not None:
+            url, given = url or from_file[0], given or from_file[1]
+    if url is None:
+        raise NoMeshError(
+            f"no mesh is up here (no {mesh_file_path(env)}): run `sandmesh up`,"
+            " or set SANDMESH_URL and SANDMESH_CREDS"
+        )
+    if given is None:
+        raise NoMeshError(f"no credentials for {url}: set SANDMESH_CREDS to the path of a .creds file")
+    parsed = parse_credentials(given if "-----BEGIN" in given else _read(given))
+    tenant, user = tenant or parsed.tag("tenant"), user or parsed.tag("user")
+    if tenant is None or user is None:
+        raise InvalidRequestError(
+            "the credential names no tenant and user: a user's is needed", field="credentials"
+        )
+    urls = tuple(each.strip() for each in url.split(",") if each.strip())
+    return Settings(urls, parsed, check_id("tenant", tenant), check_id("user", user))
+
+
+def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
+    path = mesh_file_path(env)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NoMeshError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        value = json.loads(text)
+        url, credentials = value["url"], value["credentials"]
+        if not (isinstance(url, str) and url and isinstance(credentials, str) and credentials):
+            raise ValueError("url and credentials must be text")
+        return url, credentials
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoMeshError(f"{path} is damaged: run `sandmesh down` and `sandmesh up`") from error
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoMeshError(f"the credentials file {path} cannot be read") from error

@@ -1,0 +1,41 @@
+"""Units: durations are seconds, sizes are bytes or text with a unit ("512MiB", "2g")."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import Union
+
+from .errors import InvalidRequestError
+
+Seconds = Union[int, float, timedelta]  # noqa: UP007
+Size = Union[int, str]  # noqa: UP007
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_FACTOR = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def milliseconds(value: Seconds, field: str) -> int:
+    """Seconds to whole milliseconds, rounded up; raises InvalidRequestError naming ``field``."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not (0 <= seconds <= 10**9)
+    ):
+        raise InvalidRequestError(f"{field}: {value!r} is no number of seconds", field=field)
+    return math.ceil(seconds * 1000)
+
+
+def size_bytes(value: Size, field: str) -> int:
+    """To whole bytes, in powers of 1024; raises InvalidRequestError naming ``field``."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is not None:
+            return round(float(match[1]) * _FACTOR[match[2].lower()])
+    raise InvalidRequestError(
+        f'{field}: {value!r} is neither bytes nor text such as "512MiB" or "2g"', field=field
+    )
