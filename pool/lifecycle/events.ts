@@ -22,6 +22,8 @@ export type SandboxEvent =
   | { type: "disconnected"; connection: string }
   | { type: "removed" }
   | { type: "remove_failed" }
+  /** The server was away and is back. */
+  | { type: "outage_over" }
   /** A pool started and found this record; `listed` is what the provider has of it. */
   | { type: "recovered"; listed: { uid: string; failed: string | undefined } | undefined };
 

@@ -40,6 +40,7 @@ function randomEvent(random: ReturnType<typeof randomOf>, generation: number): S
     { type: "disconnected", connection },
     { type: "removed" },
     { type: "remove_failed" },
+    { type: "outage_over" },
     { type: "recovered", listed: random.chance(0.5) ? { uid: "u1", failed: undefined } : undefined },
   ];
   const event = events[random.below(events.length)];

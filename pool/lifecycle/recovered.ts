@@ -3,7 +3,7 @@ import { BootFailedError } from "../../broker/contract/index.ts";
 import type { Step } from "./end.ts";
 import { endWith, stay } from "./end.ts";
 import type { Effect, Limits } from "./events.ts";
-import { isEnding, isPending, type SandboxRecord } from "./record.ts";
+import { isEnding, isPending, type SandboxRecord, VOLATILE } from "./record.ts";
 import { remove, somethingAppeared } from "./removal.ts";
 
 /** `listed` is what the provider has of it: undefined where nothing. */
@@ -18,12 +18,32 @@ export function stepRecovered(
   if (isPending(record.state)) return recoverPending(record, listed, now, limits);
   if (listed === undefined) return endWith(record, { reason: "deleted", event: "lost" });
   if (record.state === "leased") return { record, effects: [{ type: "control", verb: "renew" }] };
-  // The old pool may have died before it could tell anyone, so both are told (again), and the caller gets his time.
+  // The old pool may have died before it could tell anyone.
+  return tellAgain(record, now, limits);
+}
+
+/** Daemon and caller of a grant are told (again), and the caller gets his time to confirm. */
+function tellAgain(record: SandboxRecord, now: number, limits: Limits): Step {
   const effects: Effect[] = [{ type: "control", verb: "grant" }];
   if (record.reply !== undefined) {
     effects.push({ type: "answer", reply: record.reply, answer: { type: "grant" } });
   }
   return { record: { ...record, confirmBy: now + limits.confirmMs }, effects };
+}
+
+/** While the server was away nobody could hear or say anything, and its word on who was connected is void. */
+export function stepOutageOver(before: SandboxRecord, now: number, limits: Limits): Step {
+  if (isEnding(before.state) || before.state === "gone") return stay(before);
+  const record: SandboxRecord = {
+    ...before,
+    connections: VOLATILE.connections,
+    lostAt: undefined,
+    tamperAt: undefined,
+  };
+  if (record.state === "leased") return { record, effects: [{ type: "control", verb: "renew" }] };
+  if (record.state === "granted") return tellAgain(record, now, limits);
+  const bootDeadlineAt = Math.max(record.bootDeadlineAt, now + limits.recoveryGraceMs);
+  return { record: { ...record, bootDeadlineAt }, effects: [] };
 }
 
 function recoverPending(

@@ -15,7 +15,7 @@ import { stepDeadline } from "./deadline.ts";
 import { endWith, type Step, stay } from "./end.ts";
 import type { Answer, Effect, Limits, SandboxEvent } from "./events.ts";
 import { isEnding, isHeld, isPending, type ReplyTo, type SandboxRecord } from "./record.ts";
-import { stepRecovered } from "./recovered.ts";
+import { stepOutageOver, stepRecovered } from "./recovered.ts";
 import { somethingAppeared, stepRemoved, stepRemoveFailed } from "./removal.ts";
 
 type EventOf<T extends SandboxEvent["type"]> = Extract<SandboxEvent, { type: T }>;
@@ -55,6 +55,8 @@ export function step(record: SandboxRecord, event: SandboxEvent, now: number, li
       return stepRemoved(record);
     case "remove_failed":
       return stepRemoveFailed(record, now, limits);
+    case "outage_over":
+      return stepOutageOver(record, now, limits);
     case "recovered":
       return stepRecovered(record, event.listed, now, limits);
     default:

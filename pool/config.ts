@@ -1,0 +1,125 @@
+// The pool's settings: one schema, each value with its unit, default and reason (`sandmesh config` prints them).
+// A file (JSON) is read first, the environment goes over it: `SANDMESH_POOL_BOOT_TIMEOUT_MS` for `bootTimeoutMs`.
+import { readFileSync } from "node:fs";
+import * as v from "valibot";
+import { Id, InvalidRequestError, UserId } from "../broker/contract/index.ts";
+
+const HOUR_MS = 3600_000;
+
+/** A whole number with its default, bounds and the reason for it. */
+const count = (byDefault: number, min: number, max: number, why: string) =>
+  v.optional(
+    v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max), v.description(why)),
+    byDefault,
+  );
+const ms = (byDefault: number, why: string, min = 1) =>
+  count(byDefault, min, 30 * 24 * HOUR_MS, `ms. ${why}`);
+
+export const PoolLimits = v.object({
+  maxBooting: count(256, 1, 100_000, "Sandboxes starting at once; bursts break on starts, not on the rate"),
+  createsPerSecond: count(200, 1, 100_000, "Creates a second on average; what an API server bears"),
+  createBurst: count(256, 1, 100_000, "Creates at once after a rest"),
+  maxQueued: count(50_000, 1, 1_000_000, "Acquires waiting, all tenants; each holds about 1 KiB"),
+  maxQueuedPerTenant: count(20_000, 1, 1_000_000, "Acquires waiting, one tenant; keeps room for the others"),
+  maxSandboxesPerTenant: count(20_000, 1, 1_000_000, "Waiting and live, one tenant; more is quota_exceeded"),
+  bootTimeoutMs: ms(120_000, "From the create to ready; an image pull is within it", 10),
+  confirmMs: ms(10_000, "From the grant to the caller's confirm; a live client needs one round trip", 10),
+  disconnectGraceMs: ms(5_000, "A daemon that lost its connection may be back by then"),
+  secondConnectionGraceMs: ms(2_000, "Until two live connections on one key count as tampering"),
+  deadManGraceMs: ms(5_000, "A daemon outlives its lease by this, so that the pool comes first"),
+  recoveryGraceMs: ms(
+    15_000,
+    "After the pool's or the server's absence, for clients to renew and daemons to speak",
+  ),
+  maxLifeMs: ms(24 * HOUR_MS, "No sandbox lives longer, whatever is asked for or renewed", 1_000),
+  removeTimeoutMs: ms(60_000, "One call to the provider's remove; then it is tried again"),
+  removeRetryMinMs: ms(250, "First wait before a failed removal is tried again; it doubles"),
+  removeRetryMaxMs: ms(30_000, "Longest wait between two tries; they never end"),
+  maxRemoving: count(64, 1, 10_000, "Calls to a provider's remove at once"),
+  releaseAnswerMs: ms(
+    60_000,
+    "A release that is not verified by then is answered with an error; the duty stays",
+  ),
+  reconcileMs: ms(30_000, "Between two comparisons with the provider's list, which find orphans and losses"),
+  providerListMs: ms(30_000, "One call to a provider's list"),
+  tombstoneMs: ms(600_000, "How long the end of an acquire is remembered, for those who ask again"),
+  maxTombstones: count(100_000, 1, 10_000_000, "Remembered ends; about 0.5 KiB each"),
+  validateCacheMs: ms(10_000, "A spec that a provider found good is not shown to it again within this"),
+});
+export type PoolLimits = v.InferOutput<typeof PoolLimits>;
+
+export const PoolConfig = v.object({
+  ...PoolLimits.entries,
+  name: v.optional(v.pipe(Id, v.description("In status and logs")), "pool"),
+  operatorUser: v.optional(v.pipe(UserId, v.description("The user who may drain")), "operator"),
+  operatorTenant: v.optional(v.pipe(Id, v.description("The operator's tenant")), "default"),
+  urls: v.pipe(v.array(v.string()), v.minLength(1), v.description("NATS servers, as the pool reaches them")),
+  daemonUrls: v.optional(
+    v.pipe(v.array(v.string()), v.minLength(1), v.description("As sandboxes reach them; default `urls`")),
+  ),
+  caFile: v.optional(v.pipe(v.string(), v.description("PEM of the CA, where the servers speak TLS"))),
+  credentialsFile: v.pipe(v.string(), v.description("The pool's .creds file")),
+  keysFile: v.pipe(v.string(), v.description("The signing keys with which it mints")),
+  providers: v.pipe(
+    v.array(v.object({ name: Id, settings: v.optional(v.record(v.string(), v.unknown()), {}) })),
+    v.minLength(1),
+    v.description("In the order in which they are asked whether they can"),
+  ),
+  logLevel: v.optional(v.picklist(["trace", "debug", "info", "warn", "error", "silent"]), "info"),
+});
+export type PoolConfig = v.InferOutput<typeof PoolConfig>;
+
+/** The limits with their defaults, and what is given over them. Throws ValiError. */
+export const poolLimits = (given: Partial<PoolLimits> = {}): PoolLimits => v.parse(PoolLimits, given);
+
+const PREFIX = "SANDMESH_POOL_";
+const variableOf = (key: string): string =>
+  PREFIX + key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+
+/** Numbers and lists are JSON in the environment, words stand as they are. */
+function fromEnvironment(env: NodeJS.ProcessEnv): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const key of Object.keys(PoolConfig.entries)) {
+    const text = env[variableOf(key)];
+    if (text !== undefined) found[key] = /^[\d[{]/.test(text) ? JSON.parse(text) : text;
+  }
+  return found;
+}
+
+/** Reads the settings. Throws InvalidRequestError that names the setting at fault. */
+export function readPoolConfig(file: string, env: NodeJS.ProcessEnv = process.env): PoolConfig {
+  let given: unknown;
+  try {
+    const content: unknown = JSON.parse(readFileSync(file, "utf8"));
+    given = typeof content === "object" ? { ...content, ...fromEnvironment(env) } : content;
+  } catch (cause) {
+    throw new InvalidRequestError(`${file}: ${(cause as Error).message}`, { field: "config", cause });
+  }
+  const result = v.safeParse(PoolConfig, given, { abortEarly: true });
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  const field = v.getDotPath(issue) ?? "config";
+  throw new InvalidRequestError(`${file}: ${field}: ${issue.message}`, { field });
+}
+
+export interface Setting {
+  name: string;
+  variable: string;
+  default: unknown;
+  about: string;
+}
+
+/** Every setting with its variable, default and reason. */
+export function describePoolConfig(): Setting[] {
+  return Object.entries(PoolConfig.entries).map(([name, schema]) => ({
+    name,
+    variable: variableOf(name),
+    default: schema.type === "optional" && "default" in schema ? schema.default : undefined,
+    about: describe(schema),
+  }));
+}
+
+function describe(schema: v.GenericSchema): string {
+  const inner = "wrapped" in schema ? (schema.wrapped as v.GenericSchema) : schema;
+  return v.getDescription(inner) ?? "";
+}

@@ -1,0 +1,69 @@
+// The pool as a process: `bun pool/main.ts --config FILE`. SIGTERM and SIGINT stop it and leave the sandboxes as they
+// are, for the pool that starts next; nothing is released.
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import pino from "pino";
+import { toSandmeshError } from "../broker/contract/index.ts";
+import { parseCreds } from "../broker/credentials/index.ts";
+import { connect } from "../broker/link/connect.ts";
+import { KeyRing } from "../broker/server/index.ts";
+import { readPoolConfig } from "./config.ts";
+import { makeProvider } from "./providers.ts";
+import { openRecords } from "./records/jetstream.ts";
+import { startPool } from "./service/pool.ts";
+
+/** How long the first connection is tried: the server may start beside us. */
+const CONNECT_MS = 30_000;
+/** Exit statuses: 2 for settings that cannot be, 1 for everything that another start may cure. */
+const EXIT_FAILED = 1;
+const EXIT_CONFIG = 2;
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({ options: { config: { type: "string" } } });
+  if (values.config === undefined) throw new Error("usage: pool/main.ts --config FILE");
+  const config = readPoolConfig(values.config);
+  const log = pino({ name: config.name, level: config.logLevel });
+  const ca = config.caFile === undefined ? undefined : readFileSync(config.caFile, "utf8");
+  const minter = KeyRing.parse(readFileSync(config.keysFile, "utf8"));
+  const providers = await Promise.all(
+    config.providers.map(({ name, settings }) => makeProvider(name, settings)),
+  );
+  const link = await connect({
+    urls: config.urls,
+    // Read anew at each connect, so that a rotated file takes effect.
+    credentials: () => parseCreds(readFileSync(config.credentialsFile, "utf8")),
+    ...(ca === undefined ? {} : { ca }),
+    name: config.name,
+    connectTimeoutMs: CONNECT_MS,
+    patient: true,
+    onError: (error, what) => log.error({ error: String(error), what }, "link"),
+  });
+  const pool = await startPool({
+    link,
+    store: await openRecords(link, log),
+    minter,
+    providers,
+    daemonUrls: config.daemonUrls ?? config.urls,
+    ca,
+    limits: config,
+    name: config.name,
+    operator: { tenant: config.operatorTenant, user: config.operatorUser },
+    log,
+  });
+  const stop = (): void => {
+    void pool.close().then(() => process.exit(0));
+  };
+  process.once("SIGTERM", stop);
+  process.once("SIGINT", stop);
+  const error = await pool.failed;
+  log.fatal({ error: error.message }, "the pool may not go on");
+  process.exit(EXIT_FAILED);
+}
+
+if (import.meta.main) {
+  main().catch((thrown: unknown) => {
+    const error = toSandmeshError(thrown);
+    console.error(`pool: ${error.message}`);
+    process.exit(error.code === "invalid_request" ? EXIT_CONFIG : EXIT_FAILED);
+  });
+}

@@ -1,0 +1,18 @@
+// What the pool needs of durable records; `jetstream.ts` keeps them in NATS.
+import type { SandboxRecord } from "../lifecycle/record.ts";
+import type { RunRecord } from "../runs/run.ts";
+
+export interface RecordStore {
+  /** All there is, at the start; fences every earlier pool off. */
+  load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }>;
+  /** Resolves when it is durable; tries again through an outage for as long as the store is open. Writes are sent in
+   * the order of the calls. Rejects only when closed or fenced off (`failed` tells). */
+  putSandbox(record: SandboxRecord): Promise<void>;
+  putRun(run: RunRecord): Promise<void>;
+  forgetSandbox(record: SandboxRecord): Promise<void>;
+  forgetRun(tenant: string, run: string): Promise<void>;
+  /** Resolves when this pool may write no more: another one has taken over. */
+  readonly failed: Promise<Error>;
+  /** Waits for what was put, at most `graceMs`. */
+  close(graceMs: number): Promise<void>;
+}

@@ -1,0 +1,286 @@
+// Acquires: admission, the queue, and the pump that begins creates as fast as the pacing lets it.
+import * as v from "valibot";
+import {
+  AcquireRequest,
+  CanceledError,
+  ConflictError,
+  check,
+  DrainingError,
+  decode,
+  encode,
+  newSandboxId,
+  poolEventSubject,
+  QueueFullError,
+  QuotaExceededError,
+  type SandmeshError,
+  toSandmeshError,
+} from "../../broker/contract/index.ts";
+import { type ReplyTo, type SandboxRecord, VOLATILE } from "../lifecycle/record.ts";
+import { acquireTimeout } from "../lifecycle/timeout.ts";
+import { decide } from "../pace/pace.ts";
+import { type Bucket, fullBucket } from "../pace/token-bucket.ts";
+import { FairQueue } from "../queue/fair-queue.ts";
+import { type Core, respondError } from "./core.ts";
+import type { LiveRun, Runs } from "./runs.ts";
+import { leaseKey, type Sandboxes } from "./sandboxes.ts";
+import { type KnownSpec, Specs } from "./specs.ts";
+
+/** The spec is checked apart, once for all acquires that carry the same. */
+const Head = v.omit(AcquireRequest, ["spec"]);
+type Head = v.InferOutput<typeof Head>;
+
+/** An acquire that has no sandbox yet. */
+interface Waiting {
+  readonly tenant: string;
+  readonly run: string;
+  readonly id: string;
+  readonly digest: string;
+  readonly head: Head;
+  readonly known: KnownSpec;
+  readonly live: LiveRun;
+  readonly requestedAt: number;
+  reply: ReplyTo;
+  provider: string | undefined;
+}
+
+/** How an acquire ended that never got a sandbox: for those who ask again. */
+interface Refused {
+  digest: string;
+  error: SandmeshError;
+}
+
+const DEADLINE = "acquire:";
+export const PUMP_DEADLINE = "pump";
+
+export class Acquires {
+  readonly #core: Core;
+  readonly #sandboxes: Sandboxes;
+  readonly #runs: Runs;
+  readonly #specs: Specs;
+  readonly #queue: FairQueue<Waiting>;
+  /** All without a sandbox, also those whose spec a provider is looking at. */
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #waitingOf = new Map<string, number>();
+  readonly #refused = new Map<string, Refused>();
+  #bucket: Bucket;
+  draining = false;
+
+  constructor(core: Core, sandboxes: Sandboxes, runs: Runs) {
+    this.#core = core;
+    this.#sandboxes = sandboxes;
+    this.#runs = runs;
+    this.#specs = new Specs(core);
+    this.#queue = new FairQueue(core.limits);
+    this.#bucket = fullBucket(this.#pace(), core.now());
+    sandboxes.onRoom = () => this.#soon();
+  }
+
+  get queued(): number {
+    return this.#waiting.size;
+  }
+
+  /** Throws SandmeshErrors for what is refused at once; everything else is answered later. */
+  acquire(tenant: string, reply: ReplyTo, body: Uint8Array): void {
+    const request = decode(body);
+    const head = check(Head, request);
+    const known = this.#specs.parse(request.spec);
+    const digest = `${known.digest}.${head.run}.${head.lease_ms}.${head.max_life_ms}`;
+    const key = leaseKey(tenant, head.id);
+    if (this.#attach(tenant, key, head.id, digest, reply)) return;
+    this.#admit(tenant);
+    this.#core.counters.acquires++;
+    const live = this.#runs.touch(tenant, head.run, head.lease_ms);
+    const waiting: Waiting = {
+      tenant,
+      run: head.run,
+      id: head.id,
+      digest,
+      head,
+      known,
+      live,
+      requestedAt: this.#core.now(),
+      reply,
+      provider: undefined,
+    };
+    this.#enter(key, waiting);
+    const provider = this.#specs.provider(known);
+    if (typeof provider === "string") this.#push(key, waiting, provider);
+    else {
+      provider.then(
+        (name) => this.#push(key, waiting, name),
+        (thrown: unknown) => this.#refuse(key, waiting, toSandmeshError(thrown)),
+      );
+    }
+  }
+
+  /** Whether this id is known: then who asks gets its answer, now or when there is one. */
+  #attach(tenant: string, key: string, id: string, digest: string, reply: ReplyTo): boolean {
+    const live = this.#sandboxes.byLease(tenant, id);
+    if (live !== undefined) {
+      this.#sandboxes.apply(live, { type: "attach", digest, reply });
+      return true;
+    }
+    const known = this.#waiting.get(key) ?? this.#refused.get(key);
+    if (known === undefined) return false;
+    if (known.digest !== digest) {
+      throw new ConflictError(`acquire ${id} was sent before with other content`, { field: "id" });
+    }
+    if ("error" in known) throw known.error;
+    known.reply = reply;
+    this.#runs.extend(known.live, known.head.lease_ms);
+    return true;
+  }
+
+  #admit(tenant: string): void {
+    if (this.draining) throw new DrainingError("the pool is being emptied and takes no new acquires");
+    const { maxQueuedPerTenant, maxQueued, maxSandboxesPerTenant } = this.#core.limits;
+    const waiting = this.#waitingOf.get(tenant) ?? 0;
+    if (waiting + this.#sandboxes.ofTenant(tenant).size >= maxSandboxesPerTenant) {
+      throw new QuotaExceededError(`tenant ${tenant} has its ${maxSandboxesPerTenant} sandboxes`);
+    }
+    if (waiting >= maxQueuedPerTenant || this.#waiting.size >= maxQueued) {
+      const whose = waiting >= maxQueuedPerTenant ? `of tenant ${tenant}` : "of the pool";
+      throw new QueueFullError(`the queue ${whose} is full; ask again later`);
+    }
+  }
+
+  #enter(key: string, waiting: Waiting): void {
+    this.#waiting.set(key, waiting);
+    this.#waitingOf.set(waiting.tenant, (this.#waitingOf.get(waiting.tenant) ?? 0) + 1);
+    waiting.live.waiting.add(waiting.id);
+    this.#core.deadlines.set(DEADLINE + key, waiting.requestedAt + waiting.head.timeout_ms);
+  }
+
+  #leave(key: string, waiting: Waiting): void {
+    this.#waiting.delete(key);
+    const left = (this.#waitingOf.get(waiting.tenant) ?? 1) - 1;
+    if (left === 0) this.#waitingOf.delete(waiting.tenant);
+    else this.#waitingOf.set(waiting.tenant, left);
+    waiting.live.waiting.delete(waiting.id);
+    this.#core.deadlines.clear(DEADLINE + key);
+  }
+
+  #push(key: string, waiting: Waiting, provider: string): void {
+    // Cancelled, or out of time, while the provider looked at its spec.
+    if (this.#waiting.get(key) !== waiting) return;
+    waiting.provider = provider;
+    if (this.#queue.push(waiting)) this.#soon();
+    else this.#refuse(key, waiting, new QueueFullError("the queue is full; ask again later"));
+  }
+
+  /** Ends an acquire that has no sandbox; it is answered, and remembered for those who ask again. */
+  #refuse(key: string, waiting: Waiting, error: SandmeshError): void {
+    if (this.#waiting.get(key) !== waiting) return;
+    this.#queue.remove(waiting);
+    this.#leave(key, waiting);
+    this.#refused.set(key, { digest: waiting.digest, error });
+    this.#core.deadlines.set(`refused:${key}`, this.#core.now() + this.#core.limits.tombstoneMs);
+    for (const oldest of this.#refused.keys()) {
+      if (this.#refused.size <= this.#core.limits.maxTombstones) break;
+      this.#refused.delete(oldest);
+    }
+    respondError(this.#core, waiting.reply, error);
+    this.#runs.dropIfEmpty(waiting.live);
+  }
+
+  /** Takes an acquire that still waits out of the queue; false where none does. */
+  cancel(
+    tenant: string,
+    id: string,
+    error: SandmeshError = new CanceledError("the acquire was released"),
+  ): boolean {
+    const key = leaseKey(tenant, id);
+    const waiting = this.#waiting.get(key);
+    if (waiting === undefined) return false;
+    this.#refuse(key, waiting, error);
+    return true;
+  }
+
+  cancelAll(error: SandmeshError): void {
+    for (const [key, waiting] of [...this.#waiting]) this.#refuse(key, waiting, error);
+  }
+
+  /** A deadline of this part has passed; false where `key` is none of its. */
+  deadline(key: string): boolean {
+    if (key === PUMP_DEADLINE) this.#pump();
+    else if (key.startsWith("refused:")) this.#refused.delete(key.slice("refused:".length));
+    else if (key.startsWith(DEADLINE)) {
+      const lease = key.slice(DEADLINE.length);
+      const waiting = this.#waiting.get(lease);
+      if (waiting !== undefined) this.#refuse(lease, waiting, acquireTimeout("queued"));
+    } else return false;
+    return true;
+  }
+
+  #pace() {
+    const { createsPerSecond: perSecond, createBurst: burst, maxBooting } = this.#core.limits;
+    return { perSecond, burst, maxBooting };
+  }
+
+  #scheduled = false;
+
+  /** After this tick: a burst's acquires have all arrived by then, and get their turns in a fair order. */
+  #soon(): void {
+    if (this.#scheduled || this.#queue.size === 0) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#pump();
+    });
+  }
+
+  #pump(): void {
+    const pace = this.#pace();
+    while (this.#queue.size > 0) {
+      const now = this.#core.now();
+      const decision = decide(this.#bucket, this.#sandboxes.starting, pace, now);
+      if (!decision.go) {
+        if (decision.because === "rate") {
+          this.#bucket = decision.bucket;
+          this.#core.deadlines.set(PUMP_DEADLINE, now + decision.waitMs);
+        }
+        return;
+      }
+      this.#bucket = decision.bucket;
+      const waiting = this.#queue.take();
+      if (waiting !== undefined) this.#begin(waiting, now);
+    }
+  }
+
+  /** The intent: from here on the pool owes either a grant or a removal. */
+  #begin(waiting: Waiting, now: number): void {
+    this.#leave(leaseKey(waiting.tenant, waiting.id), waiting);
+    const { head, known, provider } = waiting;
+    const { limits } = this.#core;
+    const record: SandboxRecord = {
+      version: 1,
+      sandbox: newSandboxId(),
+      tenant: waiting.tenant,
+      run: waiting.run,
+      lease: waiting.id,
+      digest: waiting.digest,
+      provider: provider ?? "",
+      image: known.spec.image,
+      spec: known.spec,
+      state: "intended",
+      generation: 1,
+      leaseMs: head.lease_ms,
+      requestedAt: waiting.requestedAt,
+      intendedAt: now,
+      callerDeadlineAt: waiting.requestedAt + head.timeout_ms,
+      bootDeadlineAt: now + limits.bootTimeoutMs,
+      dieAt: now + Math.min(head.max_life_ms, limits.maxLifeMs),
+      reply: waiting.reply,
+      ...VOLATILE,
+    };
+    this.#sandboxes.add(record, [{ type: "write" }, { type: "event", what: "creating" }, { type: "create" }]);
+  }
+
+  /** Tells each tenant that has anything here that the pool is draining. */
+  announceDraining(): void {
+    const at = new Date(this.#core.now()).toISOString();
+    for (const tenant of new Set([...this.#waitingOf.keys(), ...this.#sandboxes.tenants()])) {
+      this.#core.link.publish(poolEventSubject(tenant, "draining"), encode({ what: "draining", at }));
+    }
+  }
+}

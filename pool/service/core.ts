@@ -1,0 +1,44 @@
+// What all parts of the running pool share: its settings, its edges, and its clock.
+import type { Logger } from "pino";
+import { encode, type SandmeshError } from "../../broker/contract/index.ts";
+import type { Link } from "../../broker/link/link.ts";
+import type { KeyRing } from "../../broker/server/index.ts";
+import type { PoolLimits } from "../config.ts";
+import type { ReplyTo } from "../lifecycle/record.ts";
+import type { Provider } from "../provider/provider.ts";
+import type { Deadlines } from "../reaper/deadlines.ts";
+import type { RecordStore } from "../records/store.ts";
+import type { Counters } from "./counters.ts";
+
+/** Mints credentials, offline. */
+export type Minter = Pick<KeyRing, "mintBootstrap" | "mintSandbox">;
+
+export interface Core {
+  readonly name: string;
+  readonly limits: PoolLimits;
+  readonly link: Link;
+  readonly store: RecordStore;
+  readonly minter: Minter;
+  readonly providers: ReadonlyMap<string, Provider>;
+  readonly deadlines: Deadlines;
+  readonly counters: Counters;
+  readonly log: Logger;
+  /** NATS servers as sandboxes reach them, and the CA's PEM. */
+  readonly daemonUrls: readonly string[];
+  readonly ca: string | undefined;
+  now(): number;
+}
+
+/** Answers a request. Never throws: who asked may be gone, and the link may be closed. */
+export function respond(core: Core, reply: ReplyTo, message: object): void {
+  try {
+    core.link.publish(reply.subject, encode(message, reply.encoding));
+  } catch (error) {
+    core.log.warn({ error: String(error), subject: reply.subject }, "an answer could not be sent");
+  }
+}
+
+export function respondError(core: Core, reply: ReplyTo, error: SandmeshError): void {
+  core.counters.errors[error.code] = (core.counters.errors[error.code] ?? 0) + 1;
+  respond(core, reply, { error: error.toWire() });
+}

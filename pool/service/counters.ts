@@ -1,0 +1,30 @@
+// What the pool has counted since its start; metrics and `status` read it.
+import { STATES, type State } from "../../broker/contract/index.ts";
+
+export interface Counters {
+  /** Sandboxes in each state now. */
+  states: Record<State, number>;
+  acquires: number;
+  granted: number;
+  /** By the word that ended them (a closed list). */
+  ended: Record<string, number>;
+  /** Answers by error code (a closed list). */
+  errors: Record<string, number>;
+  removeFailures: number;
+  orphansRemoved: number;
+  refusedReplies: number;
+}
+
+export function newCounters(): Counters {
+  const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<State, number>;
+  return {
+    states,
+    acquires: 0,
+    granted: 0,
+    ended: {},
+    errors: {},
+    removeFailures: 0,
+    orphansRemoved: 0,
+    refusedReplies: 0,
+  };
+}

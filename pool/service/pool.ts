@@ -1,0 +1,197 @@
+// The pool: puts its parts together, subscribes, and takes care of starting and stopping.
+import pino, { type Logger } from "pino";
+import { ENROL_WILDCARD, POOL_WILDCARD, READY_WILDCARD } from "../../broker/contract/index.ts";
+import type { Link, Subscription } from "../../broker/link/link.ts";
+import { type PoolLimits, poolLimits } from "../config.ts";
+import type { Provider, ProviderEvent } from "../provider/provider.ts";
+import { Deadlines } from "../reaper/deadlines.ts";
+import type { RecordStore } from "../records/store.ts";
+import { Acquires } from "./acquire.ts";
+import { subscribeAdvisories } from "./advisories.ts";
+import type { Core, Minter } from "./core.ts";
+import { type Counters, newCounters } from "./counters.ts";
+import { Daemons } from "./daemons.ts";
+import { Effects } from "./effects.ts";
+import { Leases } from "./leases.ts";
+import { RECONCILE_DEADLINE, Reconciler } from "./reconcile.ts";
+import { recover } from "./recovery.ts";
+import { Removals } from "./removals.ts";
+import { type Operator, Requests } from "./requests.ts";
+import { Runs } from "./runs.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import { Views } from "./views.ts";
+
+export interface PoolOptions {
+  /** A connection with the pool's credential; the pool closes it at its end. */
+  link: Link;
+  store: RecordStore;
+  minter: Minter;
+  /** In the order in which they are asked whether they can; closed by the pool at its end. */
+  providers: readonly Provider[];
+  /** NATS servers as sandboxes reach them. */
+  daemonUrls: readonly string[];
+  /** PEM of the CA, where they speak TLS. */
+  ca?: string | undefined;
+  limits?: Partial<PoolLimits>;
+  name?: string;
+  operator?: Operator;
+  log?: Logger;
+}
+
+export interface Pool {
+  readonly counters: Readonly<Counters>;
+  /** Resolves when the pool may not go on: another one took over, or the connection is closed for good. */
+  readonly failed: Promise<Error>;
+  /** Stops answering and writing, and leaves the sandboxes as they are for the next pool. Releases nothing. */
+  close(): Promise<void>;
+}
+
+/** How often deadlines are looked at again while the server is away: nothing may end for what nobody could hear. */
+const AWAY_RETRY_MS = 1_000;
+const CLOSE_GRACE_MS = 5_000;
+const QUEUE_GROUP = "pool";
+
+/** Takes up what the records and providers hold, then answers requests. Throws where records or providers cannot be
+ * read. */
+export async function startPool(options: PoolOptions): Promise<Pool> {
+  const running = new RunningPool(options);
+  await running.start();
+  return running;
+}
+
+class RunningPool implements Pool {
+  readonly counters: Counters = newCounters();
+  readonly failed: Promise<Error>;
+  readonly #core: Core;
+  readonly #sandboxes: Sandboxes;
+  readonly #runs: Runs;
+  readonly #acquires: Acquires;
+  readonly #leases: Leases;
+  readonly #daemons: Daemons;
+  readonly #removals: Removals;
+  readonly #reconciler: Reconciler;
+  readonly #requests: Requests;
+  readonly #subscriptions: Subscription[] = [];
+  readonly #unwatch: (() => void)[] = [];
+  #connected = true;
+  /** `close` was called. */
+  #stopping = false;
+  /** What happens from now on is the next pool's to find out. */
+  #closing = false;
+
+  constructor(options: PoolOptions) {
+    const { link, store, minter, providers, daemonUrls, ca, name = "pool" } = options;
+    const log = options.log ?? pino({ level: "silent" });
+    const operator = options.operator ?? { tenant: "default", user: "operator" };
+    const core: Core = {
+      name,
+      limits: poolLimits(options.limits),
+      link,
+      store,
+      minter,
+      providers: new Map(providers.map((provider) => [provider.name, provider])),
+      deadlines: new Deadlines((key) => this.#deadline(key)),
+      counters: this.counters,
+      log,
+      daemonUrls,
+      ca,
+      now: Date.now,
+    };
+    this.#core = core;
+    this.#removals = new Removals(core);
+    this.#runs = new Runs(core);
+    const effects = new Effects(core, this.#removals);
+    this.#sandboxes = new Sandboxes(core, this.#runs, effects.carryOut);
+    effects.apply = (live, event) => {
+      if (!this.#closing) this.#sandboxes.apply(live, event);
+    };
+    this.#reconciler = new Reconciler(core, this.#sandboxes, this.#removals);
+    this.#acquires = new Acquires(core, this.#sandboxes, this.#runs);
+    this.#leases = new Leases(core, this.#sandboxes, this.#runs, this.#acquires, effects);
+    this.#daemons = new Daemons(core, this.#sandboxes);
+    const views = new Views(core, this.#sandboxes, this.#runs, this.#acquires, this.#reconciler);
+    this.#requests = new Requests(core, this.#sandboxes, this.#acquires, this.#leases, views, operator);
+    this.failed = new Promise((resolve) => {
+      void store.failed.then(resolve);
+      void link.closed.then((error) => {
+        if (!this.#stopping) resolve(error ?? new Error("the connection was closed"));
+      });
+    });
+  }
+
+  async start(): Promise<void> {
+    const { link, providers, log, name } = this.#core;
+    await recover(this.#core, this.#sandboxes, this.#runs, this.#reconciler);
+    for (const provider of providers.values()) {
+      this.#unwatch.push(provider.watch((event) => this.#providerEvent(event)));
+    }
+    const queue = { queue: QUEUE_GROUP };
+    this.#subscriptions.push(
+      link.subscribe(POOL_WILDCARD, (message) => this.#requests.handle(message), queue),
+      link.subscribe(ENROL_WILDCARD, (message) => this.#daemons.enrol(message), queue),
+      link.subscribe(READY_WILDCARD, (message) => this.#daemons.ready(message), queue),
+      ...subscribeAdvisories(link, (key, connection, type) =>
+        this.#daemons.connection(key, connection, type),
+      ),
+    );
+    link.onStatus((connected) => this.#status(connected));
+    this.#reconciler.arm();
+    await link.flush();
+    log.info({ pool: name, providers: [...providers.keys()] }, "the pool is ready");
+  }
+
+  async close(): Promise<void> {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    for (const subscription of this.#subscriptions) subscription.unsubscribe();
+    for (const unwatch of this.#unwatch) unwatch();
+    this.#core.deadlines.close();
+    await Promise.race([this.#sandboxes.settled(), Bun.sleep(CLOSE_GRACE_MS)]);
+    this.#closing = true;
+    await this.#core.store.close(CLOSE_GRACE_MS);
+    await Promise.allSettled([...this.#core.providers.values()].map((provider) => provider.close()));
+    await this.#core.link.close();
+    this.#core.log.info({ pool: this.#core.name }, "the pool has stopped; sandboxes stay");
+  }
+
+  #deadline(key: string): void {
+    const { deadlines } = this.#core;
+    if (!this.#connected && !key.startsWith("remove:")) {
+      deadlines.set(key, this.#core.now() + AWAY_RETRY_MS);
+      return;
+    }
+    if (key === RECONCILE_DEADLINE) void this.#reconciler.reconcile();
+    else if (key === "tombstones") this.#sandboxes.sweepTombstones();
+    else if (key.startsWith("remove:")) this.#removals.timeOut(key);
+    else if (!this.#acquires.deadline(key) && !this.#leases.deadline(key)) this.#lifeDeadline(key);
+  }
+
+  #lifeDeadline(key: string): void {
+    const live = this.#sandboxes.byDeadline(key);
+    if (live !== undefined) this.#sandboxes.apply(live, { type: "deadline" });
+    const run = this.#runs.byDeadline(key);
+    if (run !== undefined) this.#leases.lapse(run);
+  }
+
+  /** The server was away: nobody could renew, confirm or speak, and what the pool said meanwhile may be lost. */
+  #status(connected: boolean): void {
+    this.#core.log.warn({ connected }, "connection to NATS");
+    const back = connected && !this.#connected;
+    this.#connected = connected;
+    if (!back) return;
+    this.#runs.grace();
+    for (const live of [...this.#sandboxes.all()]) this.#sandboxes.apply(live, { type: "outage_over" });
+  }
+
+  #providerEvent(event: ProviderEvent): void {
+    const live = this.#sandboxes.get(event.sandbox);
+    if (live === undefined) return;
+    if (event.type === "failed") {
+      const { code, reason, message } = event;
+      this.#sandboxes.apply(live, { type: "provider_failed", code, reason, message });
+    } else if (event.type === "lost") {
+      const { reason, message } = event;
+      this.#sandboxes.apply(live, { type: "provider_lost", reason, message });
+    }
+  }
+}

@@ -1,0 +1,127 @@
+// Compares what the pool knows with what the providers have: at the start to recover, then now and again for what no
+// event told. What is there and unknown is removed; what is known and not there is lost.
+import { toSandmeshError } from "../../broker/contract/index.ts";
+import { isEnding } from "../lifecycle/record.ts";
+import type { Listed, Provider } from "../provider/provider.ts";
+import type { Core } from "./core.ts";
+import type { Removals } from "./removals.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+
+export const RECONCILE_DEADLINE = "reconcile";
+/** `status` asks a provider again after this; a list of thousands is not free. */
+const COUNT_FRESH_MS = 1_000;
+
+export class Reconciler {
+  readonly #core: Core;
+  readonly #sandboxes: Sandboxes;
+  readonly #removals: Removals;
+  readonly #counts = new Map<Provider, { count: number; at: number }>();
+  readonly #listing = new Map<Provider, Promise<Listed[]>>();
+  /** Unknown ones whose removal is under way. */
+  readonly #orphans = new Set<string>();
+
+  constructor(core: Core, sandboxes: Sandboxes, removals: Removals) {
+    this.#core = core;
+    this.#sandboxes = sandboxes;
+    this.#removals = removals;
+  }
+
+  /** All that a provider has; rejects with a SandmeshError when it fails or takes too long. One call at a time. */
+  list(provider: Provider): Promise<Listed[]> {
+    const running = this.#listing.get(provider);
+    if (running !== undefined) return running;
+    const listing = this.#call(provider).finally(() => this.#listing.delete(provider));
+    this.#listing.set(provider, listing);
+    return listing;
+  }
+
+  async #call(provider: Provider): Promise<Listed[]> {
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const signal = AbortSignal.timeout(this.#core.limits.providerListMs);
+    const onAbort = (): void => reject(new Error(`provider ${provider.name} did not list in time`));
+    signal.addEventListener("abort", onAbort);
+    try {
+      const listed = await Promise.race([provider.list(signal), late]);
+      this.#counts.set(provider, { count: listed.length, at: this.#core.now() });
+      return listed;
+    } catch (thrown) {
+      throw toSandmeshError(thrown);
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** How many a provider has; the last known number where it does not say. */
+  async count(provider: Provider): Promise<number> {
+    const known = this.#counts.get(provider);
+    if (known !== undefined && this.#core.now() - known.at < COUNT_FRESH_MS) return known.count;
+    try {
+      return (await this.list(provider)).length;
+    } catch {
+      return known?.count ?? 0;
+    }
+  }
+
+  async reconcile(): Promise<void> {
+    for (const provider of this.#core.providers.values()) {
+      const startedAt = this.#core.now();
+      try {
+        const listed = await this.list(provider);
+        this.removeOrphans(provider, listed);
+        this.#findLost(provider, listed, startedAt);
+      } catch (error) {
+        this.#core.log.warn(
+          { provider: provider.name, error: String(error) },
+          "the provider could not be listed",
+        );
+      }
+    }
+    this.arm();
+  }
+
+  arm(): void {
+    this.#core.deadlines.set(RECONCILE_DEADLINE, this.#core.now() + this.#core.limits.reconcileMs);
+  }
+
+  /** What nobody has a record of, or only the memory of its end. */
+  removeOrphans(provider: Provider, listed: readonly Listed[]): void {
+    for (const { sandbox, uid } of listed) {
+      const live = this.#sandboxes.get(sandbox);
+      if ((live !== undefined && live.record.state !== "gone") || this.#orphans.has(sandbox)) continue;
+      this.#orphans.add(sandbox);
+      this.#core.log.warn({ provider: provider.name, sandbox }, "removing an orphan");
+      this.#removals.add(provider, {
+        sandbox,
+        uid,
+        alone: false,
+        done: (failure) => {
+          this.#orphans.delete(sandbox);
+          if (failure === undefined) this.#core.counters.orphansRemoved++;
+          // Otherwise the next comparison finds it again.
+          else this.#core.log.warn({ sandbox, error: failure.message }, "an orphan could not be removed");
+        },
+      });
+    }
+  }
+
+  #findLost(provider: Provider, listed: readonly Listed[], startedAt: number): void {
+    const there = new Map(listed.map((each) => [each.sandbox, each]));
+    for (const live of this.#sandboxes.all()) {
+      const { provider: name, sandbox, state, createdAt } = live.record;
+      if (name !== provider.name || isEnding(state) || state === "gone") continue;
+      const found = there.get(sandbox);
+      if (found?.phase === "failed") {
+        const message = found.reason ?? "it failed";
+        this.#sandboxes.apply(live, {
+          type: "provider_failed",
+          code: "boot_failed",
+          reason: "exited",
+          message,
+        });
+      } else if (found === undefined && createdAt !== undefined && createdAt < startedAt) {
+        const message = "the provider does not have it any more";
+        this.#sandboxes.apply(live, { type: "provider_lost", reason: "deleted", message });
+      }
+    }
+  }
+}

@@ -1,0 +1,56 @@
+// A pool's start: loads the records, lists what the providers have, and feeds the difference to the state machine.
+
+import type { SandboxRecord } from "../lifecycle/record.ts";
+import type { Listed, Provider } from "../provider/provider.ts";
+import type { Core } from "./core.ts";
+import type { Reconciler } from "./reconcile.ts";
+import type { Runs } from "./runs.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+
+/** Resolves when all that was known is taken up again. Throws what the store throws, and SandmeshErrors where a
+ * provider cannot be listed: a pool that guessed would take what is there for lost. */
+export async function recover(
+  core: Core,
+  sandboxes: Sandboxes,
+  runs: Runs,
+  reconciler: Reconciler,
+): Promise<void> {
+  const { sandboxes: records, runs: runRecords } = await core.store.load();
+  const listed = new Map<string, Map<string, Listed>>();
+  for (const provider of core.providers.values()) {
+    listed.set(provider.name, new Map((await reconciler.list(provider)).map((each) => [each.sandbox, each])));
+  }
+  for (const run of runRecords) runs.recover(run);
+  for (const record of records) takeUp(core, sandboxes, record, listed.get(record.provider));
+  for (const provider of core.providers.values())
+    removeOrphans(reconciler, provider, listed.get(provider.name));
+  if (records.length > 0) core.log.info({ sandboxes: records.length, runs: runRecords.length }, "recovered");
+}
+
+function takeUp(
+  core: Core,
+  sandboxes: Sandboxes,
+  record: SandboxRecord,
+  listed: Map<string, Listed> | undefined,
+): void {
+  const live = sandboxes.add(record, []);
+  // Of a provider that is not configured any more: it can neither be found nor removed, and must not be forgotten.
+  if (listed === undefined) {
+    core.log.error({ sandbox: record.sandbox, provider: record.provider }, "its provider is not configured");
+    return;
+  }
+  const found = listed.get(record.sandbox);
+  const failed = found?.phase === "failed" ? (found.reason ?? "it failed") : undefined;
+  sandboxes.apply(live, {
+    type: "recovered",
+    listed: found === undefined ? undefined : { uid: found.uid, failed },
+  });
+}
+
+function removeOrphans(
+  reconciler: Reconciler,
+  provider: Provider,
+  listed: Map<string, Listed> | undefined,
+): void {
+  reconciler.removeOrphans(provider, [...(listed?.values() ?? [])]);
+}

@@ -1,0 +1,123 @@
+// Takes the users' requests apart, and sees to it that each gets an answer and none brings the pool down.
+import {
+  check,
+  DrainingError,
+  DrainRequest,
+  decode,
+  encodingOf,
+  PermissionDeniedError,
+  POOL_RESPONDER,
+  POOL_VERBS,
+  type PoolVerb,
+  parseSubject,
+  toSandmeshError,
+  UnknownVerbError,
+} from "../../broker/contract/index.ts";
+import type { Message } from "../../broker/link/link.ts";
+import type { ReplyTo } from "../lifecycle/record.ts";
+import type { Acquires } from "./acquire.ts";
+import { type Core, respond, respondError } from "./core.ts";
+import type { Leases } from "./leases.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+import type { Views } from "./views.ts";
+
+export interface Operator {
+  tenant: string;
+  user: string;
+}
+
+/** Who asks, and what. */
+interface Asked {
+  tenant: string;
+  user: string;
+  reply: ReplyTo;
+  body: Uint8Array;
+}
+
+export class Requests {
+  readonly #core: Core;
+  readonly #sandboxes: Sandboxes;
+  readonly #acquires: Acquires;
+  readonly #operator: Operator;
+  readonly #verbs: Record<PoolVerb, (asked: Asked) => void | Promise<void>>;
+
+  constructor(
+    core: Core,
+    sandboxes: Sandboxes,
+    acquires: Acquires,
+    leases: Leases,
+    views: Views,
+    operator: Operator,
+  ) {
+    this.#core = core;
+    this.#sandboxes = sandboxes;
+    this.#acquires = acquires;
+    this.#operator = operator;
+    this.#verbs = {
+      acquire: ({ tenant, reply, body }) => acquires.acquire(tenant, reply, body),
+      confirm: ({ tenant, reply, body }) => leases.confirm(tenant, reply, body),
+      renew: ({ tenant, reply, body }) => leases.renew(tenant, reply, body),
+      release: ({ tenant, reply, body }) => leases.release(tenant, reply, body),
+      list: ({ tenant, reply, body }) => views.list(tenant, reply, body),
+      status: ({ reply, body }) => views.status(reply, body),
+      drain: (asked) => this.#drain(asked),
+    };
+  }
+
+  /** `pool.v1.<tenant>.<verb>`. Who asks stands in the reply subject, since the server lets nobody hear another's
+   * answers; a request that wants its answer elsewhere is dropped. */
+  handle(message: Message): void {
+    const subject = parseSubject(message.subject);
+    const to = message.reply === undefined ? undefined : parseSubject(message.reply);
+    if (subject?.kind !== "pool" || message.reply === undefined) return;
+    const { tenant } = subject;
+    if (to?.kind !== "reply" || to.tenant !== tenant || to.responder !== POOL_RESPONDER) {
+      this.#core.counters.refusedReplies++;
+      this.#core.log.warn({ subject: message.subject, reply: message.reply }, "a reply subject was refused");
+      return;
+    }
+    const reply: ReplyTo = { subject: message.reply, encoding: encodingOf(message.data) };
+    const refuse = (thrown: unknown): void => {
+      const error = toSandmeshError(thrown);
+      if (error.code === "internal")
+        this.#core.log.error({ verb: subject.verb, error: error.stack }, "a fault");
+      respondError(this.#core, reply, error);
+    };
+    try {
+      if (!isVerb(subject.verb)) throw new UnknownVerbError(`the pool has no verb ${subject.verb}`);
+      const asked = { tenant, user: to.user, reply, body: message.data };
+      Promise.resolve(this.#verbs[subject.verb](asked)).catch(refuse);
+    } catch (thrown) {
+      refuse(thrown);
+    }
+  }
+
+  #drain({ tenant, user, reply, body }: Asked): void {
+    const { on, release_all } = check(DrainRequest, decode(body));
+    if (user !== this.#operator.user || tenant !== this.#operator.tenant) {
+      throw new PermissionDeniedError(
+        `only user ${this.#operator.user} of tenant ${this.#operator.tenant} may drain`,
+      );
+    }
+    const began = on && !this.#acquires.draining;
+    this.#acquires.draining = on;
+    if (began) this.#acquires.announceDraining();
+    this.#core.log.info({ on, release_all, user }, "drain");
+    if (on && release_all) this.#releaseEverything();
+    respond(this.#core, reply, { draining: on, remaining: this.#remaining() });
+  }
+
+  #releaseEverything(): void {
+    this.#acquires.cancelAll(new DrainingError("the pool is being emptied"));
+    for (const live of [...this.#sandboxes.all()]) {
+      this.#sandboxes.apply(live, { type: "end", reason: "released", event: "released" });
+    }
+  }
+
+  #remaining(): number {
+    const { gone, ...states } = this.#core.counters.states;
+    return Object.values(states).reduce((sum, count) => sum + count, 0);
+  }
+}
+
+const isVerb = (verb: string): verb is PoolVerb => Object.hasOwn(POOL_VERBS, verb);

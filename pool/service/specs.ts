@@ -1,0 +1,95 @@
+// Specs, parsed and validated once: the thousands of acquires of a burst mostly carry the same one.
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import {
+  check,
+  InvalidRequestError,
+  type SandboxSpec,
+  SandboxSpec as SandboxSpecSchema,
+  type SandmeshError,
+  toSandmeshError,
+  UnsupportedError,
+} from "../../broker/contract/index.ts";
+import type { Core } from "./core.ts";
+
+export interface KnownSpec {
+  readonly spec: SandboxSpec;
+  /** The same for the same content. */
+  readonly digest: string;
+  /** The provider that can, while that is fresh. */
+  chosen: { provider: string; until: number } | undefined;
+  choosing: Promise<string> | undefined;
+}
+
+const MAX_KNOWN = 256;
+/** Larger ones (big environments) are parsed each time; they do not stay in memory. */
+const MAX_KEY_CHARACTERS = 64 * 1024;
+const Wrapped = v.object({ spec: SandboxSpecSchema });
+
+export class Specs {
+  readonly #core: Core;
+  readonly #known = new Map<string, KnownSpec>();
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /** Throws InvalidRequestError naming the field below `spec`. */
+  parse(given: unknown): KnownSpec {
+    const key = keyOf(given);
+    const known = key === undefined ? undefined : this.#known.get(key);
+    if (known !== undefined) return known;
+    const { spec } = check(Wrapped, { spec: given });
+    const digest = createHash("sha256").update(JSON.stringify(spec)).digest("base64url").slice(0, 22);
+    const fresh: KnownSpec = { spec, digest, chosen: undefined, choosing: undefined };
+    if (key !== undefined) this.#remember(key, fresh);
+    return fresh;
+  }
+
+  #remember(key: string, known: KnownSpec): void {
+    this.#known.set(key, known);
+    for (const oldest of this.#known.keys()) {
+      if (this.#known.size <= MAX_KNOWN) break;
+      this.#known.delete(oldest);
+    }
+  }
+
+  /** The provider for it: at once where that is known, else when asked. */
+  provider(known: KnownSpec): string | Promise<string> {
+    if (known.chosen !== undefined && known.chosen.until > this.#core.now()) return known.chosen.provider;
+    known.choosing ??= this.#choose(known).finally(() => {
+      known.choosing = undefined;
+    });
+    return known.choosing;
+  }
+
+  /** Rejects with the error of the first provider where none can. */
+  async #choose(known: KnownSpec): Promise<string> {
+    const { spec } = known;
+    let first: SandmeshError | undefined;
+    for (const [name, provider] of this.#core.providers) {
+      if (spec.provider !== undefined && spec.provider !== name) continue;
+      try {
+        await provider.validate(spec);
+        known.chosen = { provider: name, until: this.#core.now() + this.#core.limits.validateCacheMs };
+        return name;
+      } catch (thrown) {
+        first ??= toSandmeshError(thrown);
+      }
+    }
+    throw (
+      first ??
+      new UnsupportedError(`this pool has no provider ${JSON.stringify(spec.provider)}`, {
+        field: "spec.provider",
+      })
+    );
+  }
+}
+
+function keyOf(given: unknown): string | undefined {
+  if (typeof given !== "object" || given === null) {
+    throw new InvalidRequestError("spec: must be a map", { field: "spec" });
+  }
+  const key = JSON.stringify(given);
+  return key.length > MAX_KEY_CHARACTERS ? undefined : key;
+}

@@ -1,0 +1,113 @@
+// For tests: a daemon's side of enrolment and readiness over real connections, without anything that executes.
+// It can be told to misbehave, which the real one cannot.
+import {
+  type Bootstrap,
+  controlWildcard,
+  decode,
+  EnrolAnswer,
+  encode,
+  enrolSubject,
+  parseAnswer,
+  parseSubject,
+  sandboxEventSubject,
+} from "../../broker/contract/index.ts";
+import { type Credentials, createUserKey } from "../../broker/credentials/index.ts";
+import { connect } from "../../broker/link/connect.ts";
+import type { Link } from "../../broker/link/link.ts";
+
+export interface Word {
+  verb: string;
+  body: Record<string, unknown>;
+}
+
+export class DaemonDouble {
+  readonly bootstrap: Bootstrap;
+  readonly incarnation: string = crypto.randomUUID();
+  readonly words: Word[] = [];
+  credentials: Credentials | undefined;
+  #link: Link | undefined;
+  #repeat: ReturnType<typeof setInterval> | undefined;
+  #closed = false;
+  /** Called at the pool's word to end. */
+  onRelease: () => void = () => {};
+
+  constructor(bootstrap: Bootstrap) {
+    this.bootstrap = bootstrap;
+  }
+
+  get generation(): number {
+    const grants = this.words.filter(({ verb }) => verb === "grant");
+    return Number(grants.at(-1)?.body.generation ?? this.bootstrap.generation);
+  }
+
+  async enrol(): Promise<void> {
+    const { urls, jwt, seed } = this.bootstrap;
+    const link = await connect({ urls, credentials: { jwt, seed } });
+    try {
+      this.credentials = await this.enrolOver(link);
+    } finally {
+      await link.close();
+    }
+  }
+
+  async enrolOver(link: Link, generation = this.bootstrap.generation): Promise<Credentials> {
+    const { tenant, sandbox } = this.bootstrap;
+    const key = createUserKey();
+    const body = encode({
+      version: 1,
+      generation,
+      incarnation: this.incarnation,
+      public_key: key.publicKey,
+    });
+    const answer = await link.request("pool", enrolSubject(tenant, sandbox), body, { timeoutMs: 5_000 });
+    return { jwt: parseAnswer(EnrolAnswer, answer.data).jwt, seed: key.seed };
+  }
+
+  /** A connection with the sandbox's own credential. */
+  async connect(): Promise<Link> {
+    if (this.credentials === undefined) throw new Error("not enrolled");
+    return connect({
+      urls: this.bootstrap.urls,
+      credentials: this.credentials,
+      reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 },
+      onError: () => {},
+    });
+  }
+
+  async serve(): Promise<void> {
+    const { tenant, sandbox } = this.bootstrap;
+    const link = await this.connect();
+    if (this.#closed) {
+      await link.close();
+      return;
+    }
+    this.#link = link;
+    link.subscribe(controlWildcard(tenant, sandbox), (message) => {
+      const subject = parseSubject(message.subject);
+      if (subject?.kind !== "control") return;
+      clearInterval(this.#repeat);
+      this.words.push({ verb: subject.verb, body: decode(message.data) });
+      if (subject.verb === "release") this.onRelease();
+    });
+    await link.flush();
+    this.ready();
+    this.#repeat = setInterval(() => this.ready(), 200);
+  }
+
+  ready(generation = this.generation, incarnation = this.incarnation): void {
+    const { tenant, sandbox } = this.bootstrap;
+    const body = encode({ version: 1, generation, incarnation, boot_ms: 1 });
+    this.#link?.publish(sandboxEventSubject(tenant, sandbox, "ready"), body);
+  }
+
+  publishRaw(what: string, body: Uint8Array): void {
+    const { tenant, sandbox } = this.bootstrap;
+    this.#link?.publish(sandboxEventSubject(tenant, sandbox, what), body);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#repeat);
+    await this.#link?.close();
+  }
+}

@@ -1,0 +1,77 @@
+// For tests: records in memory, with the failures of real ones on demand. Several pools may use one after another.
+import { decodeRecord, encodeRecord, type SandboxRecord } from "../lifecycle/record.ts";
+import type { RecordStore } from "../records/store.ts";
+import { decodeRun, encodeRun, type RunRecord } from "../runs/run.ts";
+
+export class MemoryRecords {
+  readonly sandboxes = new Map<string, Uint8Array>();
+  readonly runs = new Map<string, Uint8Array>();
+  #epoch = 0;
+
+  /** Fences the one before off. */
+  open(): MemoryStore {
+    return new MemoryStore(this, ++this.#epoch);
+  }
+
+  isCurrent(epoch: number): boolean {
+    return epoch === this.#epoch;
+  }
+
+  states(): string[] {
+    return [...this.sandboxes.values()].map((bytes) => decodeRecord(bytes).state);
+  }
+}
+
+export class MemoryStore implements RecordStore {
+  readonly failed: Promise<Error>;
+  #fail: (error: Error) => void = () => {};
+  readonly #records: MemoryRecords;
+  readonly #epoch: number;
+  writes = 0;
+
+  constructor(records: MemoryRecords, epoch: number) {
+    this.#records = records;
+    this.#epoch = epoch;
+    this.failed = new Promise((resolve) => {
+      this.#fail = resolve;
+    });
+  }
+
+  async load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }> {
+    return {
+      sandboxes: [...this.#records.sandboxes.values()].map(decodeRecord),
+      runs: [...this.#records.runs.values()].map(decodeRun),
+    };
+  }
+
+  async #write(change: () => void): Promise<void> {
+    await new Promise((stored) => setImmediate(stored));
+    if (!this.#records.isCurrent(this.#epoch)) {
+      const error = new Error("another pool has taken over");
+      this.#fail(error);
+      throw error;
+    }
+    this.writes++;
+    change();
+  }
+
+  putSandbox(record: SandboxRecord): Promise<void> {
+    const bytes = encodeRecord(record);
+    return this.#write(() => this.#records.sandboxes.set(record.sandbox, bytes));
+  }
+
+  putRun(run: RunRecord): Promise<void> {
+    const bytes = encodeRun(run);
+    return this.#write(() => this.#records.runs.set(`${run.tenant}/${run.run}`, bytes));
+  }
+
+  forgetSandbox(record: SandboxRecord): Promise<void> {
+    return this.#write(() => this.#records.sandboxes.delete(record.sandbox));
+  }
+
+  forgetRun(tenant: string, run: string): Promise<void> {
+    return this.#write(() => this.#records.runs.delete(`${tenant}/${run}`));
+  }
+
+  async close(): Promise<void> {}
+}
