@@ -39,7 +39,7 @@ export function keepRunning(options: ChildOptions): Child {
     closeSync(log);
     child.exited.then(() => {
       if (stopping) return;
-      options.onExit?.(child.signalCode ?? `status ${child.exitCode}`);
+      options.onExit?.(`${child.signalCode ?? `status ${child.exitCode}`}`);
       if (Date.now() - began > LIVED_LONG_MS) backoffMs = FIRST_BACKOFF_MS;
       timer = setTimeout(() => {
         process = start();

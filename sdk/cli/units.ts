@@ -1,29 +1,25 @@
 // Values as people type them: durations and sizes.
 import { InvalidArgumentError } from "commander";
+import { bytes, milliseconds } from "../typescript/units.ts";
 
-const TIME: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+/** The SDK's own parsers, with errors that the command line prints beside the option. */
+function parsed(parse: () => number, examples: string): number {
+  try {
+    return parse();
+  } catch {
+    throw new InvalidArgumentError(`examples: ${examples}`);
+  }
+}
 
 /** "500ms", "30s", "5m", "1h"; a plain number is seconds. To milliseconds. */
-export function parseDuration(text: string): number {
-  const [, number, unit = "s"] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
-  const factor = TIME[unit];
-  if (number === undefined || factor === undefined) {
-    throw new InvalidArgumentError('not a duration; examples: "500ms", "30s", "5m", "1h"');
-  }
-  return Math.round(Number(number) * factor);
-}
-
-const SIZE: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
+export const parseDuration = (text: string): number =>
+  parsed(
+    () => milliseconds(/^[\d.]+$/.test(text) ? `${text}s` : text, "duration"),
+    '"500ms", "30s", "5m", "1h"',
+  );
 
 /** "512m", "2GiB", "65536": powers of 1024. To bytes. */
-export function parseSize(text: string): number {
-  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(text) ?? [];
-  const factor = SIZE[unit.toLowerCase()];
-  if (number === undefined || factor === undefined) {
-    throw new InvalidArgumentError('not a size; examples: "512m", "2GiB"');
-  }
-  return Math.round(Number(number) * factor);
-}
+export const parseSize = (text: string): number => parsed(() => bytes(text, "size"), '"512m", "2GiB"');
 
 /** "KEY=VALUE" options, collected; "KEY" alone takes the value that this process has, as docker does. */
 export function collectEnv(text: string, so_far: Record<string, string> = {}): Record<string, string> {

@@ -1,0 +1,167 @@
+// up, down, doctor, config, version, bench: what runs a mesh on this machine.
+import { userInfo } from "node:os";
+import { join } from "node:path";
+import { type Command, InvalidArgumentError } from "commander";
+import manifest from "../../package.json" with { type: "json" };
+import { describePoolConfig } from "../../pool/config.ts";
+import { withOutput } from "../../sdk/cli/context.ts";
+import { dim, green, red, table } from "../../sdk/cli/output.ts";
+import { parseCount } from "../../sdk/cli/units.ts";
+import { diagnose } from "../local/doctor.ts";
+import { sandmeshHome } from "../local/home.ts";
+import { describeLeft, down, up } from "../local/up.ts";
+
+/** This machine's user as a user of the mesh: an id, and none of the reserved ones. */
+function meshUser(): string {
+  const name = userInfo()
+    .username.toLowerCase()
+    .replace(/[^a-z0-9-]/g, "-")
+    .replace(/^-+/, "")
+    .slice(0, 40);
+  return /^(pool|operator|sb-.*)?$/.test(name) ? `user-${name}` : name;
+}
+
+function collectSetting(text: string, so_far: Record<string, unknown> = {}): Record<string, unknown> {
+  const [name = "", value] = text.split(/=(.*)/s);
+  if (!describePoolConfig().some((setting) => setting.name === name) || value === undefined) {
+    throw new InvalidArgumentError("not NAME=VALUE of a setting; see `sandmesh config`");
+  }
+  return { ...so_far, [name]: /^[\d[{]/.test(value) ? JSON.parse(value) : value };
+}
+
+export function addUp(program: Command): void {
+  program
+    .command("up")
+    .summary("start a mesh on this machine")
+    .description(
+      "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL\nand a credentials file, and makes it the default of all commands and SDKs.",
+    )
+    .option("--port <n>", "of nats-server; default the last one, or a free one", parseCount)
+    .option("--provider <name>", "local or simulated (again for more)", collectProvider)
+    .option("--set <name=value>", "a setting of the pool, see `config` (again for more)", collectSetting)
+    .action(async (flags: UpFlags, command: Command) => {
+      await withOutput(command, async (output) => {
+        const { already, ...address } = await up(sandmeshHome(), {
+          user: meshUser(),
+          port: flags.port,
+          pool: flags.set,
+          providers: flags.provider,
+        });
+        output.result({ ...address, already }, `${address.url}\n${address.credentials}`);
+        output.note(
+          dim(already ? "was up already" : "up; `sandmesh run host -- uname -a` is a first command"),
+        );
+      });
+    });
+}
+
+interface UpFlags {
+  port?: number;
+  provider?: ("local" | "simulated")[];
+  set?: Record<string, unknown>;
+}
+
+function collectProvider(name: string, so_far: UpFlags["provider"] = []): NonNullable<UpFlags["provider"]> {
+  if (name !== "local" && name !== "simulated")
+    throw new InvalidArgumentError("there is local and simulated");
+  return [...so_far, name];
+}
+
+export function addDown(program: Command): void {
+  program
+    .command("down")
+    .summary("end the mesh on this machine, and all its sandboxes")
+    .description(
+      "Ends the mesh on this machine and all its sandboxes, and tells what is left of it: nothing.",
+    )
+    .action(async (_flags: unknown, command: Command) => {
+      await withOutput(command, async (output) => {
+        const left = await down(sandmeshHome());
+        output.result(left, describeLeft(left));
+        if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
+      });
+    });
+}
+
+export function addDoctor(program: Command): void {
+  program
+    .command("doctor")
+    .summary("what this machine can run, what is missing, what is not isolated")
+    .description(
+      "Looks at this machine: what it can run, what is missing and how to get it, what is not isolated.",
+    )
+    .action(async (_flags: unknown, command: Command) => {
+      await withOutput(command, async (output) => {
+        const findings = await diagnose(sandmeshHome());
+        const rows = findings.map(({ check, ok, detail, fix }) => [
+          ok ? green("ok") : red("no"),
+          check,
+          fix === undefined || ok ? detail : `${detail} (${fix})`,
+        ]);
+        output.result(findings, table(["", "CHECK", "DETAIL"], rows));
+        if (findings.some((finding) => finding.needed && !finding.ok)) process.exitCode = 1;
+      });
+    });
+}
+
+export function addConfig(program: Command): void {
+  program
+    .command("config")
+    .summary("the settings, with units, defaults and reasons")
+    .description(
+      "Prints every setting of the pool with its default, the variable that sets it, and its reason.",
+    )
+    .action(async (_flags: unknown, command: Command) => {
+      await withOutput(command, (output) => {
+        const settings = describePoolConfig();
+        const rows = settings.map(({ name, variable, default: value, about }) => [
+          name,
+          value === undefined ? dim("none") : JSON.stringify(value),
+          about,
+          dim(variable),
+        ]);
+        output.result(
+          { home: sandmeshHome(), settings },
+          table(["SETTING", ">DEFAULT", "ABOUT", "VARIABLE"], rows),
+        );
+        output.note(dim(`home: ${sandmeshHome()} (SANDMESH_HOME)`));
+      });
+    });
+}
+
+export function addVersion(program: Command): void {
+  program
+    .command("version")
+    .summary("print the version")
+    .action(async (_flags: unknown, command: Command) => {
+      await withOutput(command, (output) => {
+        output.result(
+          { sandmesh: manifest.version, bun: Bun.version },
+          `sandmesh ${manifest.version} (bun ${Bun.version})`,
+        );
+      });
+    });
+}
+
+const BENCHES = ["boot", "exec", "acquire"] as const;
+
+export function addBench(program: Command): void {
+  program
+    .command("bench")
+    .argument("<name>", BENCHES.join(", "))
+    .argument("[arguments...]", "of the benchmark")
+    .summary("measure, and print one line of JSON")
+    .description(
+      "Starts a mesh of its own, measures, ends it, and prints one line of JSON; progress on stderr.",
+    )
+    .allowUnknownOption()
+    .action(async (name: string, rest: string[], _flags: unknown, command: Command) => {
+      if (!BENCHES.some((bench) => bench === name)) command.error(`error: there is ${BENCHES.join(", ")}`);
+      const script = join(import.meta.dir, "..", "..", "test", "bench", `${name}.ts`);
+      if (!(await Bun.file(script).exists())) command.error("error: benchmarks run in a checkout only");
+      const bench = Bun.spawn([process.execPath, script, ...rest], {
+        stdio: ["ignore", "inherit", "inherit"],
+      });
+      process.exitCode = await bench.exited;
+    });
+}

@@ -1,0 +1,51 @@
+// `sandmesh doctor`: what this machine can run, what is missing, what is not isolated.
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { toSandmeshError } from "../../broker/contract/index.ts";
+import { findServerBinary } from "../../broker/server/index.ts";
+import { diagnose as diagnoseLocal } from "../../pool/provider/local/index.ts";
+import { homePaths, runningSupervisor } from "./home.ts";
+
+export interface Finding {
+  check: string;
+  ok: boolean;
+  detail: string;
+  /** What to do where it is not. */
+  fix?: string;
+  /** Without it nothing runs here; without the others less is isolated or limited. */
+  needed: boolean;
+}
+
+export async function diagnose(home: string): Promise<Finding[]> {
+  return [...(await programs()), ...(await localProvider()), mesh(home)];
+}
+
+async function programs(): Promise<Finding[]> {
+  const server = await findServerBinary().then(
+    (path) => ({ ok: true, detail: path }),
+    (error) => ({ ok: false, detail: toSandmeshError(error).message, fix: "bash deploy/setup" }),
+  );
+  const daemon = join(import.meta.dir, "..", "..", "dist", "daemon");
+  const built = existsSync(daemon);
+  return [
+    { check: "bun", ok: true, detail: Bun.version, needed: true },
+    { check: "nats-server", needed: true, ...server },
+    {
+      check: "daemon",
+      ok: built,
+      detail: built ? "built" : "not built",
+      fix: "bash deploy/setup",
+      needed: true,
+    },
+  ];
+}
+
+async function localProvider(): Promise<Finding[]> {
+  return (await diagnoseLocal()).map((finding) => ({ needed: false, ...finding }));
+}
+
+function mesh(home: string): Finding {
+  const supervisor = runningSupervisor(homePaths(home));
+  const detail = supervisor === undefined ? `none is up in ${home}` : `up, pid ${supervisor.pid}`;
+  return { check: "mesh", ok: supervisor !== undefined, detail, fix: "sandmesh up", needed: false };
+}

@@ -1,0 +1,14 @@
+#!/usr/bin/env bun
+// The `sandmesh` program: the client's commands, and those that run a mesh on this machine.
+import { createProgram } from "../sdk/cli/program.ts";
+import { addBench, addConfig, addDoctor, addDown, addUp, addVersion } from "./commands/mesh.ts";
+
+const program = createProgram();
+program.commandsGroup("A mesh on this machine:");
+addUp(program);
+addDown(program);
+addDoctor(program);
+addConfig(program);
+addVersion(program);
+addBench(program);
+await program.parseAsync();

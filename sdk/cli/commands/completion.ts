@@ -1,0 +1,89 @@
+// completion: for bash, zsh and fish. The scripts ask the program itself (`sandmesh complete -- WORDS…`), so that they
+// never go stale and know the sandboxes that are there.
+import type { Argument, Command } from "commander";
+import { connect } from "../../typescript/mod.ts";
+import { withOutput } from "../context.ts";
+
+const SCRIPTS = {
+  bash: `_sandmesh() {
+  local IFS=$'\\n'
+  COMPREPLY=($(sandmesh complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+  [ "\${#COMPREPLY[@]}" = 0 ] && COMPREPLY=($(compgen -f -- "\${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -F _sandmesh sandmesh`,
+  zsh: `#compdef sandmesh
+_sandmesh() {
+  local -a found
+  found=(\${(f)"$(sandmesh complete -- "\${words[@]:1:$((CURRENT-1))}" 2>/dev/null)"})
+  if (( \${#found} )); then compadd -- "\${found[@]}"; else _files; fi
+}
+compdef _sandmesh sandmesh`,
+  fish: `complete -c sandmesh -f -a '(sandmesh complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'`,
+} as const;
+type Shell = keyof typeof SCRIPTS;
+const isShell = (name: string): name is Shell => Object.hasOwn(SCRIPTS, name);
+
+export function addCompletion(program: Command): void {
+  program
+    .command("completion")
+    .argument("<shell>", "bash, zsh or fish")
+    .summary("print a completion script")
+    .description('Prints a completion script: `eval "$(sandmesh completion bash)"`.')
+    .action(async (shell: string, _flags: unknown, command: Command) => {
+      await withOutput(command, (output) => {
+        if (!isShell(shell))
+          return command.error(`error: no completion for ${shell}; there is bash, zsh, fish`);
+        output.result({ shell, script: SCRIPTS[shell] }, SCRIPTS[shell]);
+      });
+    });
+  program
+    .command("complete", { hidden: true })
+    .argument("[words...]")
+    .action(async (words: string[]) => {
+      for (const candidate of await candidates(program, words)) process.stdout.write(`${candidate}\n`);
+    });
+}
+
+/** What may stand at the place of the last word. */
+export async function candidates(program: Command, words: readonly string[]): Promise<string[]> {
+  const typed = words.at(-1) ?? "";
+  const before = words.slice(0, -1);
+  if (before.includes("--")) return [];
+  const name = before.find((word) => !word.startsWith("-"));
+  const command = name === undefined ? program : program.commands.find((each) => each.name() === name);
+  if (command === undefined) return [];
+  const found = typed.startsWith("-")
+    ? optionsOf(program, command)
+    : await argumentsOf(program, command, before);
+  return found.filter((each) => each.startsWith(typed));
+}
+
+const optionsOf = (program: Command, command: Command): string[] =>
+  [...command.options, ...program.options].flatMap((option) =>
+    option.hidden ? [] : [option.long ?? option.short ?? ""],
+  );
+
+async function argumentsOf(program: Command, command: Command, before: readonly string[]): Promise<string[]> {
+  if (command === program)
+    return program
+      .createHelp()
+      .visibleCommands(program)
+      .map((each) => each.name());
+  const place = before.filter((word) => !word.startsWith("-")).length - 1;
+  const argument: Argument | undefined =
+    command.registeredArguments[place] ?? command.registeredArguments.at(-1);
+  if (argument?.name().startsWith("sandbox") === true) return await sandboxes();
+  if (argument?.name() === "shell") return Object.keys(SCRIPTS);
+  if (argument?.name() === "image") return ["host"];
+  return [];
+}
+
+/** Completion must not wait for a mesh that is not there. */
+async function sandboxes(): Promise<string[]> {
+  try {
+    await using mesh = await connect({ handleSignals: false, connectTimeout: "1s" });
+    return (await mesh.list({})).map((box) => box.sandbox);
+  } catch {
+    return [];
+  }
+}

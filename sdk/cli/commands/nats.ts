@@ -1,0 +1,64 @@
+// context: a sandbox, or the pool, for the nats CLI.
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import type { Command } from "commander";
+import {
+  check,
+  Id,
+  POOL_RESPONDER,
+  poolSubject,
+  replyPrefix,
+  sandboxSubject,
+} from "../../../broker/contract/index.ts";
+
+import { meshFilePath, resolveSettings } from "../../typescript/settings.ts";
+import { globalsOf, withOutput } from "../context.ts";
+
+/** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`. */
+function contextFolder(env: NodeJS.ProcessEnv): string {
+  return join(env.XDG_CONFIG_HOME || join(homedir(), ".config"), "nats", "context");
+}
+
+function writePrivate(path: string, content: string): void {
+  writeFileSync(`${path}.tmp`, content, { mode: 0o600 });
+  renameSync(`${path}.tmp`, path);
+}
+
+export function addContext(program: Command): void {
+  program
+    .command("context")
+    .argument("<sandbox>", "a sandbox's id, or `pool`")
+    .summary("write a nats context, to talk with the nats CLI alone")
+    .description(
+      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the\nsandbox (or `pool`) may answer, and prints its name.",
+    )
+    .action(async (id: string, _flags: unknown, command: Command) => {
+      await withOutput(command, (output) => {
+        const responder = id === POOL_RESPONDER ? id : check(Id, id);
+        const { url, creds } = globalsOf(command);
+        const settings = resolveSettings({
+          ...(url !== undefined && { url }),
+          ...(creds !== undefined && { credentials: creds }),
+        });
+        const name = `sandmesh-${responder}`;
+        const folder = contextFolder(process.env);
+        mkdirSync(folder, { recursive: true, mode: 0o700 });
+        const credentials = join(folder, `${name}.creds`);
+        writePrivate(credentials, settings.credentials);
+        const context = {
+          description: `sandmesh: ${responder}, from ${meshFilePath()}`,
+          url: settings.urls.join(","),
+          creds: credentials,
+          inbox_prefix: replyPrefix(settings.tenant, responder, settings.user),
+        };
+        writePrivate(join(folder, `${name}.json`), `${JSON.stringify(context, null, 2)}\n`);
+        output.result({ context: name, ...context }, name);
+        const subject =
+          responder === POOL_RESPONDER
+            ? `${poolSubject(settings.tenant, "list")} '{}'`
+            : `${sandboxSubject(settings.tenant, responder, "sh")} 'echo hello'`;
+        output.note(`nats --context ${name} req ${subject}`);
+      });
+    });
+}

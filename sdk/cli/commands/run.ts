@@ -1,0 +1,122 @@
+// run, exec and shell: commands in sandboxes.
+import type { Command } from "commander";
+import type { Context } from "../context.ts";
+import { withMesh } from "../context.ts";
+import { EXIT } from "../exit.ts";
+import { acquireOptions, addSpecOptions } from "../spec.ts";
+import { type RunFlags, runCommand } from "../stream.ts";
+import { openShell } from "../terminal.ts";
+import { collectEnv, parseDuration } from "../units.ts";
+
+const EXIT_HELP = `
+Exit code: the command's own; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127
+where it could not be run; 125 where sandmesh itself failed. --outcome FILE tells them apart for certain.`;
+
+function addCommandOptions(command: Command): Command {
+  return command
+    .option("-t, --timeout <duration>", "end the command's whole tree after this", parseDuration)
+    .option("-i, --interactive", "pass this process's stdin on")
+    .option("--outcome <file>", "write the typed outcome there, as JSON")
+    .addHelpText("after", EXIT_HELP);
+}
+
+/** One word with white space in it is a line for the shell, as a person would type it. */
+const lineOf = (words: string[]): string | string[] => {
+  const [only] = words;
+  return words.length === 1 && only !== undefined && /\s/.test(only) ? only : words;
+};
+
+export function addRun(program: Command): void {
+  addCommandOptions(addSpecOptions(program.command("run").argument("<image>").argument("<command...>")))
+    .summary("acquire a sandbox, run a command in it, release it")
+    .description("Acquires a sandbox, runs a command in it, streams its output, and releases it.")
+    .action(
+      async (image: string, words: string[], flags: RunFlags & Record<string, unknown>, command: Command) => {
+        await withMesh(
+          command,
+          async (context) => {
+            const { mesh, signal } = context;
+            // The sandbox has the environment, user and folder; the command takes them from it.
+            const { timeout, interactive, outcome } = flags;
+            const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
+            try {
+              return await runCommand(context, box, lineOf(words), picked({ timeout, interactive, outcome }));
+            } finally {
+              await box.release();
+            }
+          },
+          EXIT.sandmeshFailed,
+        );
+      },
+    );
+}
+
+const picked = (flags: { [K in keyof RunFlags]: RunFlags[K] | undefined }): RunFlags =>
+  Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
+
+export function addExec(program: Command): void {
+  addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"))
+    .summary("run a command in a sandbox")
+    .description(
+      "Runs a command in a sandbox and streams its output. One word with white space is a shell line.",
+    )
+    .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
+    .option("-u, --user <name>", "name or uid, optionally :group")
+    .option("-w, --workdir <path>", "working folder")
+    .option("-s, --session <name>", "in this persistent shell, opened if it is not open")
+    .option("-d, --detach", "start it and print its id; see `logs`")
+    .action(async (id: string, words: string[], flags: RunFlags & { detach?: boolean }, command: Command) => {
+      await withMesh(
+        command,
+        async (context) => {
+          const box = context.mesh.sandbox(id);
+          if (flags.detach === true) return await startDetached(context, id, lineOf(words), flags);
+          if (flags.session === undefined) return await runCommand(context, box, lineOf(words), flags);
+          await box.shell({ name: flags.session });
+          return await runCommand(
+            context,
+            box,
+            words.length === 1 ? (words[0] ?? "") : words.join(" "),
+            flags,
+          );
+        },
+        EXIT.sandmeshFailed,
+      );
+    });
+}
+
+async function startDetached(
+  context: Context,
+  id: string,
+  line: string | string[],
+  flags: RunFlags,
+): Promise<number> {
+  const { timeout, env, user, workdir } = flags;
+  const started = await context.mesh.sandbox(id).start(line, {
+    ...(timeout !== undefined && { timeout }),
+    ...(env !== undefined && { env }),
+    ...(user !== undefined && { user }),
+    ...(workdir !== undefined && { cwd: workdir }),
+  });
+  context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
+  return EXIT.ok;
+}
+
+export function addShell(program: Command): void {
+  program
+    .command("shell")
+    .argument("<sandbox>")
+    .argument("[command...]", "instead of the image's best shell")
+    .summary("open a terminal in a sandbox")
+    .description(
+      "Opens a real terminal in a sandbox: window size, Ctrl-C, job control, full-screen programs.",
+    )
+    .option("-u, --user <name>", "name or uid, optionally :group")
+    .option("-w, --workdir <path>", "working folder")
+    .addHelpText("after", EXIT_HELP)
+    .action(
+      async (id: string, words: string[], flags: { user?: string; workdir?: string }, command: Command) => {
+        await withMesh(command, (context) => openShell(context, id, words, flags), EXIT.sandmeshFailed);
+      },
+    );
+}

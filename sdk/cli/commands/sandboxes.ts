@@ -1,0 +1,106 @@
+// acquire, ps, release, renew: sandboxes and runs.
+import type { Command } from "commander";
+import { InvalidRequestError, type SandboxView } from "../../../broker/contract/index.ts";
+import { withMesh } from "../context.ts";
+import { dim, duration, green, red, table, yellow } from "../output.ts";
+import { acquireOptions, addSpecOptions } from "../spec.ts";
+import { parseDuration } from "../units.ts";
+
+/** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
+const KEPT_LEASE_MS = 3_600_000;
+
+export function addAcquire(program: Command): void {
+  addSpecOptions(program.command("acquire").argument("<image>"))
+    .summary("acquire a sandbox and keep it")
+    .description(
+      "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed.",
+    )
+    .action(async (image: string, flags: Record<string, unknown>, command: Command) => {
+      await withMesh(command, async ({ mesh, output, signal }) => {
+        const box = await mesh.acquire({ lease: KEPT_LEASE_MS, ...acquireOptions(image, flags), signal });
+        box.detach();
+        output.result({ sandbox: box.id, ...box.grant }, box.id);
+        if (box.grant !== undefined) {
+          output.note(dim(`ready after ${duration(box.grant.timeline.ready_ms)}, run ${box.grant.run}`));
+        }
+        return 0;
+      });
+    });
+}
+
+const COLORS: Partial<Record<SandboxView["state"], (text: string) => string>> = {
+  leased: green,
+  granted: green,
+  lost: red,
+  failed: red,
+  releasing: yellow,
+};
+
+export function addPs(program: Command): void {
+  program
+    .command("ps")
+    .summary("list sandboxes")
+    .description("Lists the tenant's sandboxes, also those of other clients.")
+    .option("--run <id>", "only those of this run")
+    .option("--ids", "print ids only")
+    .action(async (flags: { run?: string; ids?: boolean }, command: Command) => {
+      await withMesh(command, async ({ mesh, output }) => {
+        const all = await mesh.list(flags.run === undefined ? {} : { run: flags.run });
+        const rows = all.map((box) => [
+          box.sandbox,
+          (COLORS[box.state] ?? ((text: string) => text))(box.state),
+          box.image,
+          box.run ?? "",
+          duration(box.age_ms),
+          box.expires_in_ms === undefined ? "" : duration(Math.max(0, box.expires_in_ms)),
+          box.reason ?? "",
+        ]);
+        const text = table(["SANDBOX", "STATE", "IMAGE", "RUN", ">AGE", ">LEASE", "REASON"], rows);
+        output.result(all, flags.ids === true ? all.map((box) => box.sandbox).join("\n") : text);
+        return 0;
+      });
+    });
+}
+
+export function addRelease(program: Command): void {
+  program
+    .command("release")
+    .argument("[sandbox...]")
+    .summary("end sandboxes")
+    .description("Ends sandboxes, and returns when they are gone and verified so.")
+    .option("--run <id>", "end all of this run")
+    .option("--all", "end all of the tenant's")
+    .action(async (ids: string[], flags: { run?: string; all?: boolean }, command: Command) => {
+      await withMesh(command, async ({ mesh, output }) => {
+        if (ids.length === 0 && flags.run === undefined && flags.all !== true) {
+          throw new InvalidRequestError("name sandboxes, or --run, or --all", { field: "sandbox" });
+        }
+        const named = flags.all === true ? (await mesh.list({})).map((box) => box.sandbox) : ids;
+        const counts = await Promise.all(named.map((sandbox) => mesh.release({ sandbox })));
+        if (flags.run !== undefined) counts.push(await mesh.release({ run: flags.run }));
+        const released = counts.reduce((sum, count) => sum + count, 0);
+        output.result({ released }, `released ${released}`);
+        return 0;
+      });
+    });
+}
+
+export function addRenew(program: Command): void {
+  program
+    .command("renew")
+    .argument("<sandbox or run>")
+    .summary("give a run more time")
+    .description("Renews a run, and with it all its sandboxes; a sandbox's id stands for its run.")
+    .option("--lease <duration>", "from now on; default 1h", parseDuration, KEPT_LEASE_MS)
+    .action(async (name: string, flags: { lease: number }, command: Command) => {
+      await withMesh(command, async ({ mesh, output }) => {
+        const box = (await mesh.list({})).find((each) => each.sandbox === name);
+        const answer = await mesh.renew(box?.run ?? name, flags.lease);
+        output.result(
+          answer,
+          `renewed ${answer.run} for ${duration(answer.lease_ms)} (${answer.sandboxes} sandboxes)`,
+        );
+        return 0;
+      });
+    });
+}

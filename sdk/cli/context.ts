@@ -1,0 +1,78 @@
+// What every client command shares: the mesh, the output, and what becomes of errors.
+import type { Command } from "commander";
+import { type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
+import { connect, type Mesh } from "../typescript/mod.ts";
+import { EXIT } from "./exit.ts";
+import { createOutput, type Output, red } from "./output.ts";
+
+export interface Globals {
+  json: boolean;
+  quiet: boolean;
+  url?: string;
+  creds?: string;
+}
+
+export interface Context {
+  mesh: Mesh;
+  output: Output;
+  /** Aborted by Ctrl-C and SIGTERM, so that what is under way is ended in the sandbox as well. */
+  signal: AbortSignal;
+}
+
+export function globalsOf(command: Command): Globals {
+  const { json = false, quiet = false, url, creds } = command.optsWithGlobals<Partial<Globals>>();
+  return { json, quiet, ...(url !== undefined && { url }), ...(creds !== undefined && { creds }) };
+}
+
+/** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
+export function printError(error: SandmeshError, json: boolean): void {
+  if (json) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);
+  process.stderr.write(`${red("sandmesh")}: ${error.code}: ${error.message}\n`);
+}
+
+/** Runs one command of the program and sets its exit code: what `work` returns, or `failed` where it throws. */
+export async function withMesh(
+  command: Command,
+  work: (context: Context) => Promise<number | undefined>,
+  failed: number = EXIT.failed,
+): Promise<void> {
+  const globals = globalsOf(command);
+  const abort = new AbortController();
+  const stop = () => abort.abort();
+  process.once("SIGINT", stop);
+  process.once("SIGTERM", stop);
+  try {
+    const mesh = await connect({
+      handleSignals: false,
+      ...(globals.url !== undefined && { url: globals.url }),
+      ...(globals.creds !== undefined && { credentials: globals.creds }),
+    });
+    try {
+      process.exitCode =
+        (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;
+    } finally {
+      await mesh.close();
+    }
+  } catch (thrown) {
+    const error = toSandmeshError(thrown);
+    printError(error, globals.json);
+    process.exitCode = abort.signal.aborted ? 130 : failed;
+  } finally {
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
+  }
+}
+
+/** For commands that need no mesh. */
+export async function withOutput(
+  command: Command,
+  work: (output: Output) => Promise<void> | void,
+): Promise<void> {
+  const globals = globalsOf(command);
+  try {
+    await work(createOutput(globals));
+  } catch (thrown) {
+    printError(toSandmeshError(thrown), globals.json);
+    process.exitCode = EXIT.failed;
+  }
+}

@@ -1,0 +1,71 @@
+// The options that say what a sandbox shall be, for `run` and `acquire`.
+import { type Command, InvalidArgumentError } from "commander";
+import type { SpecOptions } from "../typescript/mod.ts";
+import { defined } from "../typescript/spec.ts";
+import { collectEnv, parseCores, parseCount, parseDuration, parseSize } from "./units.ts";
+
+interface SpecFlags {
+  cpu?: number;
+  memory?: number;
+  disk?: number;
+  pids?: number;
+  env?: Record<string, string>;
+  user?: string;
+  workdir?: string;
+  network?: string;
+  volume?: { name: string; source: string; mountPath: string }[];
+  provider?: string;
+  runId?: string;
+  lease?: number;
+  wait?: number;
+}
+
+/** "/data/set:/mnt/set": a folder of the host, read-only inside. */
+function collectVolume(text: string, so_far: SpecFlags["volume"] = []): NonNullable<SpecFlags["volume"]> {
+  const [source, mountPath, ...rest] = text.split(":");
+  if (!source || !mountPath || rest.length > 0) throw new InvalidArgumentError("not SOURCE:MOUNT_PATH");
+  return [...so_far, { name: `data-${so_far.length}`, source, mountPath }];
+}
+
+export function addSpecOptions(command: Command): Command {
+  return command
+    .option("--cpu <cores>", "cores, such as 1 or 0.5", parseCores)
+    .option("-m, --memory <size>", "memory limit, such as 512m or 2GiB", parseSize)
+    .option("--disk <size>", "limit of what may be written", parseSize)
+    .option("--pids <n>", "processes and threads at once", parseCount)
+    .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
+    .option("-u, --user <name>", "name or uid, optionally :group")
+    .option("-w, --workdir <path>", "working folder of commands")
+    .option("--network <mode>", "none, host or policy:NAME")
+    .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
+    .option("--provider <name>", "which of the pool's providers")
+    .option("--run-id <id>", "the run that it belongs to; default one of its own")
+    .option("--lease <duration>", "lives this long without renewal", parseDuration)
+    .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseDuration);
+}
+
+/** The options as the SDK takes them. */
+export function acquireOptions(image: string, flags: SpecFlags): SpecOptions & AcquireFlags {
+  return defined({
+    image,
+    cpu: flags.cpu,
+    memory: flags.memory,
+    disk: flags.disk,
+    pids: flags.pids,
+    env: flags.env,
+    user: flags.user,
+    cwd: flags.workdir,
+    network: flags.network as SpecOptions["network"],
+    volumes: flags.volume,
+    provider: flags.provider,
+    run: flags.runId,
+    lease: flags.lease,
+    timeout: flags.wait,
+  });
+}
+
+interface AcquireFlags {
+  run?: string;
+  lease?: number;
+  timeout?: number;
+}

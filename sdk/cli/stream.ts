@@ -1,0 +1,76 @@
+// A command's output to this process's own streams, and its input from them.
+import { writeFileSync } from "node:fs";
+import { describeOutcome, type Outcome } from "../../broker/contract/index.ts";
+import type { CommandEnd, CommandOptions, CommandStream, Sandbox } from "../typescript/mod.ts";
+import type { Context } from "./context.ts";
+import { exitCodeOf } from "./exit.ts";
+
+/** Waits until a slow reader of ours has taken it, so that back-pressure reaches the command. */
+function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
+  return new Promise((resolve, reject) => stream.write(data, (error) => (error ? reject(error) : resolve())));
+}
+
+export async function copyOutput(output: CommandStream): Promise<CommandEnd> {
+  for await (const chunk of output)
+    await write(chunk.stream === "stdout" ? process.stdout : process.stderr, chunk.data);
+  return await output.end;
+}
+
+/** What is typed or piped into this process. */
+export async function* stdin(): AsyncGenerator<Uint8Array> {
+  for await (const part of process.stdin) yield part as Uint8Array;
+}
+
+export interface RunFlags {
+  timeout?: number;
+  env?: Record<string, string>;
+  user?: string;
+  workdir?: string;
+  interactive?: boolean;
+  session?: string;
+  outcome?: string;
+}
+
+/** Runs a command, streams it, and gives the exit code for this process. With --json: one line with all of it. */
+export async function runCommand(
+  context: Context,
+  box: Sandbox,
+  command: string | string[],
+  flags: RunFlags,
+): Promise<number> {
+  const options: CommandOptions = {
+    signal: context.signal,
+    ...(flags.timeout !== undefined && { timeout: flags.timeout }),
+    ...(flags.env !== undefined && { env: flags.env }),
+    ...(flags.user !== undefined && { user: flags.user }),
+    ...(flags.workdir !== undefined && { cwd: flags.workdir }),
+    ...(flags.session !== undefined && { session: flags.session }),
+    ...(flags.interactive === true && { stdin: stdin() }),
+  };
+  if (!context.output.json) {
+    const end = await copyOutput(box.stream(command, options));
+    return report(end.outcome, flags, context);
+  }
+  const result = await box.exec(command, options);
+  context.output.result(
+    {
+      sandbox: box.id,
+      id: result.id,
+      outcome: result.outcome,
+      stdout: result.stdout.text,
+      stderr: result.stderr.text,
+      truncated: result.truncated,
+      duration_ms: result.durationMs,
+    },
+    "",
+  );
+  return report(result.outcome, flags, context);
+}
+
+function report(outcome: Outcome, flags: RunFlags, context: Context): number {
+  if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);
+  if (outcome.type !== "exited") context.output.note(`sandmesh: the command ${describeOutcome(outcome)}`);
+  // Here the input may still be open (a terminal); it must not keep this process.
+  process.stdin.unref?.();
+  return exitCodeOf(outcome);
+}

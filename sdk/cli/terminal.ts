@@ -1,0 +1,60 @@
+// `sandmesh shell`: this terminal, joined to one in a sandbox.
+import { InvalidRequestError } from "../../broker/contract/index.ts";
+import type { Terminal } from "../typescript/mod.ts";
+import type { Context } from "./context.ts";
+import { exitCodeOf } from "./exit.ts";
+import { copyOutput } from "./stream.ts";
+
+export async function openShell(
+  context: Context,
+  id: string,
+  words: string[],
+  flags: { user?: string; workdir?: string },
+): Promise<number> {
+  const { stdin, stdout } = process;
+  if (context.output.json) throw new InvalidRequestError("a terminal has no --json", { field: "json" });
+  const terminal = await context.mesh.sandbox(id).terminal({
+    rows: stdout.rows || 24,
+    cols: stdout.columns || 80,
+    term: process.env.TERM ?? "xterm-256color",
+    ...(words.length > 0 && { command: words }),
+    ...(flags.user !== undefined && { user: flags.user }),
+    ...(flags.workdir !== undefined && { cwd: flags.workdir }),
+  });
+  const resize = () => void terminal.resize(stdout.rows, stdout.columns).catch(() => undefined);
+  const hangUp = () => void terminal.close().catch(() => undefined);
+  context.signal.addEventListener("abort", hangUp);
+  stdout.on("resize", resize);
+  // Raw: Ctrl-C and all else is for the program inside, whose own terminal turns it into a signal.
+  stdin.setRawMode?.(true);
+  const typing = pipeTyping(terminal);
+  try {
+    return exitCodeOf((await copyOutput(terminal.output)).outcome);
+  } finally {
+    stdin.setRawMode?.(false);
+    typing.stop();
+    stdout.off("resize", resize);
+    context.signal.removeEventListener("abort", hangUp);
+  }
+}
+
+/** What is typed goes in, in order; the end of input is Ctrl-D, as a terminal says it. */
+function pipeTyping(terminal: Terminal): { stop(): void } {
+  const { stdin } = process;
+  let last: Promise<void> = Promise.resolve();
+  const send = (data: Uint8Array) => {
+    // Written after the one before it; what comes after the program's end has nowhere to go.
+    last = last.then(() => terminal.write(data)).catch(() => undefined);
+  };
+  const end = () => send(Uint8Array.of(4));
+  stdin.on("data", send);
+  stdin.on("end", end);
+  return {
+    stop() {
+      stdin.off("data", send);
+      stdin.off("end", end);
+      stdin.pause();
+      stdin.unref?.();
+    },
+  };
+}
