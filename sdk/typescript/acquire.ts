@@ -1,0 +1,119 @@
+// How one sandbox is asked for: again and again under one id until it is there, and given back where nobody wants it
+// any more.
+import {
+  AcquireTimeoutError,
+  CanceledError,
+  ConnectionError,
+  DeadlineError,
+  type Grant,
+  LeaseLostError,
+  NotFoundError,
+  newUuidV7,
+  type POOL_VERBS,
+  PoolUnavailableError,
+  type RequestOf,
+} from "../../broker/contract/index.ts";
+import type { Caller } from "./wire/caller.ts";
+import type { Pulse } from "./wire/pulse.ts";
+
+export type WireAcquire = RequestOf<(typeof POOL_VERBS)["acquire"]> & { timeout_ms: number };
+
+/** The pool answers at the end of the time itself; only a lost answer is waited for longer. */
+const SLACK_MS = 3_000;
+/** Seldom, since ten thousand may wait in the queue; a reconnect asks again at once. */
+const AGAIN_MS = 10_000;
+/** A pool that restarts is back within this. */
+const POOL_ABSENT_MS = 15_000;
+/** Grants that came too late to be confirmed, after which it is given up. */
+const TRIES = 3;
+
+/** Resolves to a confirmed grant. Throws what the pool answers, AcquireTimeoutError, CanceledError. Whatever it
+ * throws, nothing stays acquired. */
+export async function acquire(
+  caller: Caller,
+  pulse: Pulse,
+  request: WireAcquire,
+  signal: AbortSignal | undefined,
+  chosenId: boolean,
+): Promise<Grant> {
+  const giveUpAt = Date.now() + request.timeout_ms + SLACK_MS;
+  for (let attempt = 1; ; attempt++) {
+    const asked = attempt === 1 ? request : { ...request, id: newUuidV7() };
+    try {
+      const grant = await ask(caller, pulse, asked, giveUpAt, signal);
+      await confirm(caller, grant, signal);
+      return grant;
+    } catch (error) {
+      if (isOpen(error)) giveBack(caller, asked.id);
+      if (error instanceof DeadlineError) throw timedOut(request.timeout_ms, error);
+      const tookTooLong = error instanceof LateError;
+      if (!tookTooLong) throw error;
+      if (chosenId || attempt === TRIES || Date.now() > giveUpAt) throw error.cause;
+    }
+  }
+}
+
+/** The grant was taken back before it was confirmed, as when the event loop stood still meanwhile. */
+class LateError extends Error {}
+
+async function ask(
+  caller: Caller,
+  pulse: Pulse,
+  request: WireAcquire,
+  giveUpAt: number,
+  signal: AbortSignal | undefined,
+): Promise<Grant> {
+  for (;;) {
+    const again = new AbortController();
+    const waiting = { onTick: () => undefined, onReconnect: () => again.abort() };
+    pulse.add(waiting);
+    try {
+      return await caller.pool("acquire", request, {
+        timeoutMs: Math.max(1, giveUpAt - Date.now()),
+        againAfterMs: AGAIN_MS,
+        absentMs: POOL_ABSENT_MS,
+        signal: signal === undefined ? again.signal : AbortSignal.any([signal, again.signal]),
+      });
+    } catch (error) {
+      const nudged = again.signal.aborted && signal?.aborted !== true && error instanceof CanceledError;
+      if (!nudged) throw error;
+    } finally {
+      pulse.delete(waiting);
+    }
+  }
+}
+
+async function confirm(caller: Caller, grant: Grant, signal: AbortSignal | undefined): Promise<void> {
+  const { sandbox, generation } = grant;
+  try {
+    const options = { timeoutMs: Math.max(5_000, grant.confirm_ms), againAfterMs: 1_000, signal };
+    await caller.pool("confirm", { sandbox, generation }, options);
+  } catch (error) {
+    if (error instanceof NotFoundError || error instanceof LeaseLostError) {
+      throw new LateError("confirmed too late", { cause: error });
+    }
+    throw error;
+  }
+}
+
+/** Whether the pool may still be working on it, or hold it for us. */
+function isOpen(error: unknown): boolean {
+  return (
+    error instanceof CanceledError ||
+    error instanceof DeadlineError ||
+    error instanceof ConnectionError ||
+    error instanceof PoolUnavailableError
+  );
+}
+
+/** Not waited for: the pool takes it back by itself too, since nobody confirms it. */
+function giveBack(caller: Caller, lease: string): void {
+  if (caller.closed !== undefined) return;
+  caller
+    .pool("release", { lease, wait: false }, { timeoutMs: 60_000, absentMs: 60_000 })
+    .catch(() => undefined);
+}
+
+function timedOut(timeoutMs: number, cause: DeadlineError): AcquireTimeoutError {
+  return new AcquireTimeoutError(`no sandbox within ${timeoutMs} ms, and no word of the pool's`, { cause });
+}

@@ -1,0 +1,114 @@
+// A command that was started and not waited for; also one that another client started.
+import { newUuidV7 } from "../../../broker/contract/index.ts";
+import type { Box } from "../wire/box.ts";
+import { collect } from "./exec.ts";
+import { cancelBehind, Follower } from "./follow.ts";
+import { type CommandOptions, prepare } from "./request.ts";
+import type { ExecResult } from "./result.ts";
+import { StdinWriter } from "./stdin.ts";
+import { CommandStream } from "./stream.ts";
+
+export interface StartOptions extends CommandOptions {
+  /** More stdin follows by `command.stdin`. */
+  stdinOpen?: boolean;
+}
+
+export interface AttachOptions {
+  /** Offsets to read on from; default 0: from the command's start, as far as it is still held. */
+  from?: { stdout?: number; stderr?: number };
+  signal?: AbortSignal;
+}
+
+export class Command {
+  readonly id: string;
+  /** Of its first process, as the sandbox sees it; undefined for a handle by id, or where none started. */
+  readonly pid: number | undefined;
+  /** For commands started with `stdinOpen`. */
+  readonly stdin: StdinWriter;
+  readonly #box: Box;
+
+  /** Internal: see `Sandbox.start` and `Sandbox.command`. */
+  constructor(box: Box, id: string, pid?: number) {
+    this.#box = box;
+    this.id = id;
+    this.pid = pid;
+    this.stdin = new StdinWriter(box, id);
+  }
+
+  /** Its output, from the start or from an offset, then as it comes. Leaving the loop leaves the command alone.
+   * Throws UnknownCommandError, OutputGoneError. */
+  attach(options: AttachOptions = {}): CommandStream {
+    const { from, signal } = options;
+    const follower = new Follower(this.#box, { id: this.id, signal, ...(from && { from }) });
+    return new CommandStream(this.#box, this.id, follower, { onLeave: "leave" });
+  }
+
+  /** Its end, with all output still held. Aborting ends the waiting, not the command. */
+  wait(options: { signal?: AbortSignal } = {}): Promise<ExecResult> {
+    return collect(this.#box, new Follower(this.#box, { id: this.id, keep: "tail", signal: options.signal }));
+  }
+
+  /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. */
+  async signal(name: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
+    const { caller, target } = this.#box;
+    return (await caller.sandbox(target, "signal", { id: this.id, signal: name }, options)).running;
+  }
+
+  /** Ends it with its whole process tree; resolves to whether it still ran. Its outcome is `canceled`. */
+  async cancel(options: { signal?: AbortSignal } = {}): Promise<boolean> {
+    const { caller, target } = this.#box;
+    return (await caller.sandbox(target, "cancel", { id: this.id }, options)).running;
+  }
+
+  /** Sets the window of its terminal. */
+  async resize(rows: number, cols: number): Promise<void> {
+    const { caller, target } = this.#box;
+    await caller.sandbox(target, "resize", { id: this.id, rows, cols });
+  }
+}
+
+export interface Pty {
+  rows: number;
+  cols: number;
+  term?: string;
+}
+
+/** Starts a command and returns when it runs (or could not be started: `wait` then tells why). */
+export async function start(
+  box: Box,
+  line: string | readonly string[],
+  options: StartOptions,
+  pty?: Pty,
+): Promise<Command> {
+  const { stdin, request } = prepare(line, options, options.id ?? newUuidV7(), options.stdinOpen === true);
+  const { credit_bytes: _, ...detached } = { ...request, detach: true, ...(pty && { pty }) };
+  const follower = new Follower(box, {
+    id: request.id,
+    exec: detached,
+    keep: "tail",
+    signal: options.signal,
+  });
+  let pid: number | undefined;
+  try {
+    for await (const frame of follower.frames()) if (frame.type !== "chunk") pid = frame.pid;
+  } catch (error) {
+    if (options.signal?.aborted === true) cancelBehind(box, request.id);
+    throw error;
+  }
+  const command = new Command(box, request.id, pid);
+  if (stdin !== undefined) void feedStarted(command, stdin);
+  return command;
+}
+
+/** What the command does not take is lost, as with a pipe; so is the rest of a source that throws. */
+async function feedStarted(
+  command: Command,
+  source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
+): Promise<void> {
+  try {
+    for await (const piece of source) await command.stdin.write(piece);
+  } catch {
+    // The command reads the end of its input then.
+  }
+  await command.stdin.close().catch(() => undefined);
+}

@@ -1,0 +1,78 @@
+// A command to its end: run, collect, return.
+import { CanceledError, type EndFrame, InternalError, newUuidV7 } from "../../../broker/contract/index.ts";
+import type { Box } from "../wire/box.ts";
+import { cancelBehind, Follower, type FollowOptions } from "./follow.ts";
+import { type CommandOptions, type Prepared, prepare } from "./request.ts";
+import { ExecResult } from "./result.ts";
+import { pump } from "./stdin.ts";
+
+export interface ExecOptions extends CommandOptions {
+  /** Throw CommandFailedError where the command does not exit with 0. */
+  check?: boolean;
+}
+
+export async function exec(
+  box: Box,
+  command: string | readonly string[],
+  options: ExecOptions,
+): Promise<ExecResult> {
+  const prepared = prepare(command, options, options.id ?? newUuidV7());
+  const follower = new Follower(box, followed(prepared, options));
+  const input = feed(box, prepared, follower);
+  try {
+    const result = await collect(box, follower);
+    return options.check === true ? result.orThrow() : result;
+  } catch (error) {
+    if (error instanceof CanceledError || input?.failed === true) cancelBehind(box, prepared.request.id);
+    throw error;
+  } finally {
+    input?.end();
+  }
+}
+
+export function followed(prepared: Prepared, options: CommandOptions): FollowOptions {
+  return {
+    id: prepared.request.id,
+    exec: prepared.request,
+    keep: options.keep,
+    patienceMs: prepared.patienceMs,
+    signal: options.signal,
+  };
+}
+
+export async function collect(box: Box, follower: Follower): Promise<ExecResult> {
+  const output: Record<"stdout" | "stderr", Uint8Array[]> = { stdout: [], stderr: [] };
+  for await (const frame of follower.frames()) {
+    if (frame.type === "chunk" && frame.stream !== "data") output[frame.stream].push(frame.data);
+    if (frame.type === "end") return resultOf(frame, box, output);
+  }
+  throw new InternalError("the answer ended without an outcome", { sandbox: box.id, started: "unknown" });
+}
+
+function resultOf(
+  frame: EndFrame,
+  box: Box,
+  output: { stdout: Uint8Array[]; stderr: Uint8Array[] },
+): ExecResult {
+  if (frame.stdout !== undefined) output.stdout.push(frame.stdout);
+  if (frame.stderr !== undefined) output.stderr.push(frame.stderr);
+  return new ExecResult(frame, box.id, output.stdout, output.stderr);
+}
+
+/** Sends what stdin is not in the request yet, beside the reading of the output. */
+export function feed(
+  box: Box,
+  prepared: Prepared,
+  follower: Follower,
+): { failed: boolean; end(): void } | undefined {
+  if (prepared.stdin === undefined) return undefined;
+  const control = new AbortController();
+  const state = { failed: false, end: () => control.abort() };
+  // Behind the request on the same connection: the follower asks in the same turn, before this microtask's.
+  pump(box, prepared.request.id, prepared.stdin, control.signal).catch((cause: unknown) => {
+    state.failed = true;
+    const message = `stdin's source failed: ${cause instanceof Error ? cause.message : String(cause)}`;
+    follower.stop(new CanceledError(message, { cause, sandbox: box.id, started: "yes" }));
+  });
+  return state;
+}

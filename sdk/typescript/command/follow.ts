@@ -1,0 +1,199 @@
+// Follows one command by its id from its first byte to its outcome, over lost answers, reconnects and restarts of
+// the broker. The command itself runs at most once: every question carries the same id.
+import {
+  type ChunkFrame,
+  ConnectionError,
+  DeadlineError,
+  type EndFrame,
+  encode,
+  OutputGoneError,
+  SandmeshError,
+  type Started,
+  type StartedFrame,
+  sandboxSubject,
+  UnreachableError,
+} from "../../../broker/contract/index.ts";
+import type { AnswerStream } from "../../../broker/link/link.ts";
+import type { Box } from "../wire/box.ts";
+import { ABSENT_MS } from "../wire/caller.ts";
+import { pause } from "../wire/pause.ts";
+import { Watch, withStarted } from "../wire/watch.ts";
+import { Progress, parseFrame } from "./frames.ts";
+import { CREDIT_BYTES, type WireExec } from "./request.ts";
+
+export interface FollowOptions {
+  id: string;
+  /** Left out: the command runs already, and is only attached to. */
+  exec?: WireExec;
+  /** Where to read on from. */
+  from?: { stdout?: number; stderr?: number };
+  /** `tail`: bytes may be missing before what is sent. */
+  keep?: "head" | "tail" | "fail" | undefined;
+  patienceMs?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** Above any stream's silence: the watch closes what is silent, not the link's timer. */
+const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
+/** Answers with missing bytes, one after another, after which they count as lost for good. */
+const MAX_GAPS = 5;
+
+export class Follower {
+  readonly #box: Box;
+  readonly #options: FollowOptions;
+  readonly #watch: Watch;
+  readonly #progress: Progress;
+  readonly #granted = { stdout: 0, stderr: 0 };
+  #started: Started;
+  /** As it was before the question that is open now. */
+  #startedBefore: Started;
+  #heard = false;
+  #gaps = 0;
+  #absentSince: number | undefined;
+  #waitMs = 50;
+  #token = "";
+
+  /** Throws where the sandbox is lost, or the signal has aborted already. */
+  constructor(box: Box, options: FollowOptions) {
+    this.#box = box;
+    this.#options = options;
+    this.#started = options.exec === undefined ? "yes" : "no";
+    this.#startedBefore = this.#started;
+    this.#progress = new Progress(options.keep !== "tail", options.from);
+    box.caller.throwIfClosed();
+    const { signal, patienceMs } = options;
+    const deadlineAt = patienceMs === undefined ? undefined : Date.now() + patienceMs;
+    this.#watch = new Watch(box, { signal, deadlineAt, started: () => this.#started });
+  }
+
+  /** Ends the following; `frames` throws `error`. */
+  stop(error: SandmeshError): void {
+    this.#watch.stop(error);
+  }
+
+  /** Lets go of timers and listeners; `frames` does so by itself where it is read. */
+  end(): void {
+    this.#watch.end();
+  }
+
+  /** Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame alone. */
+  async *frames(): AsyncGenerator<ChunkFrame | StartedFrame | EndFrame, void, void> {
+    try {
+      for (;;) {
+        this.#watch.throwIfStopped();
+        const stream = this.#ask();
+        try {
+          for await (const message of stream) {
+            const frame = parseFrame(message.data);
+            this.#hear();
+            if (frame.type === "chunk") {
+              const data = this.#progress.take(frame);
+              if (data === "gap") break;
+              if (data.length > 0) {
+                yield { ...frame, data, offset: frame.offset + frame.data.length - data.length };
+              }
+              this.#credit(frame.stream);
+            } else if (frame.type === "started" || this.#isWhole(frame)) {
+              yield frame;
+              return;
+            } else {
+              break;
+            }
+          }
+        } catch (error) {
+          this.#judge(error);
+        } finally {
+          stream.close();
+        }
+        await this.#beforeNext();
+      }
+    } finally {
+      this.#watch.end();
+    }
+  }
+
+  #ask(): AnswerStream {
+    const { exec, id } = this.#options;
+    const { link } = this.#box.caller;
+    // Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
+    const verb = exec !== undefined && !this.#heard ? "exec" : "attach";
+    const { stdout, stderr } = this.#progress.next;
+    const what =
+      verb === "exec" ? exec : { id, from_stdout: stdout, from_stderr: stderr, credit_bytes: CREDIT_BYTES };
+    const body = encode({ version: 1, ...this.#box.target.fence, ...what });
+    this.#granted.stdout = stdout + CREDIT_BYTES;
+    this.#granted.stderr = stderr + CREDIT_BYTES;
+    const subject = sandboxSubject(link.tenant, this.#box.id, verb);
+    const stream = link.stream(this.#box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
+    this.#token = stream.token;
+    this.#startedBefore = this.#started;
+    if (this.#started === "no") this.#started = "unknown";
+    this.#watch.reading(stream);
+    return stream;
+  }
+
+  #hear(): void {
+    this.#heard = true;
+    this.#started = "yes";
+    this.#absentSince = undefined;
+    this.#waitMs = 50;
+    this.#watch.heard();
+  }
+
+  /** Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time. */
+  #credit(name: ChunkFrame["stream"]): void {
+    if (name === "data") return;
+    const received = this.#progress.next[name];
+    if (received + CREDIT_BYTES - this.#granted[name] < CREDIT_BYTES / 2) return;
+    const until = received + CREDIT_BYTES;
+    this.#granted[name] = until;
+    const { link } = this.#box.caller;
+    link.publish(
+      sandboxSubject(link.tenant, this.#box.id, "credit"),
+      encode({ version: 1, token: this.#token, stream: name, received, until }),
+    );
+  }
+
+  #isWhole(frame: EndFrame): boolean {
+    if (this.#progress.complete(frame)) return true;
+    if (++this.#gaps < MAX_GAPS) return false;
+    throw new OutputGoneError("a part of the command's output was lost on the way", {
+      sandbox: this.#box.id,
+      started: "yes",
+    });
+  }
+
+  /** Returns where the question may be asked again; throws otherwise. */
+  #judge(error: unknown): void {
+    this.#watch.throwIfStopped();
+    this.#box.note(error);
+    if (error instanceof UnreachableError) {
+      // Nobody listened: this try did not arrive. One before it may have.
+      this.#started = this.#startedBefore;
+      const now = Date.now();
+      this.#absentSince ??= now;
+      if (now - this.#absentSince <= ABSENT_MS) {
+        void this.#box.inquire();
+        return;
+      }
+    } else if (error instanceof DeadlineError || error instanceof ConnectionError) {
+      this.#box.caller.throwIfClosed();
+      return;
+    }
+    throw error instanceof SandmeshError ? withStarted(error, this.#started) : error;
+  }
+
+  async #beforeNext(): Promise<void> {
+    this.#watch.throwIfStopped();
+    this.#box.caller.throwIfClosed();
+    await pause(this.#waitMs * (0.5 + Math.random()), this.#options.signal);
+    this.#waitMs = Math.min(this.#waitMs * 2, 1_000);
+    this.#watch.throwIfStopped();
+  }
+}
+
+/** Ends a command in the sandbox, without being waited for: asked again until it is answered, for a while. */
+export function cancelBehind(box: Box, id: string): void {
+  if (box.lifeline.error !== undefined) return;
+  box.caller.sandbox(box.target, "cancel", { id }).catch((error: unknown) => box.note(error));
+}

@@ -1,0 +1,114 @@
+// Options of a command, as users write them, and the exec request that they become.
+import {
+  DEFAULT_CREDIT_BYTES,
+  type ExecRequest,
+  InvalidRequestError,
+  MAX_CHUNK_BYTES,
+} from "../../../broker/contract/index.ts";
+import { defined } from "../spec.ts";
+import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
+import type { SandboxRequest } from "../wire/caller.ts";
+
+/** Text (as UTF-8), bytes, or parts as they come. */
+export type Input = string | Uint8Array | AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
+
+export interface CommandOptions {
+  /** Working folder; default the sandbox's. Where it is missing the outcome is `not_started`. */
+  cwd?: string;
+  /** Added to the sandbox's environment; null removes a variable. */
+  env?: Record<string, string | null>;
+  /** `env` is all there is. */
+  envReplace?: boolean;
+  /** Name or uid, optionally `:group` or `:gid`. */
+  user?: string;
+  umask?: number;
+  /** -20 to 19. */
+  nice?: number;
+  rlimits?: ExecRequest["rlimits"];
+  /** Default: empty. */
+  stdin?: Input;
+  /** Ends the command's whole tree after this, with the outcome `timed_out`; default: never. */
+  timeout?: Duration;
+  /** Between SIGTERM and SIGKILL at a time-out or cancel; default 1 s, at most 60 s. */
+  grace?: Duration;
+  /** Of each stream, bytes or "64MiB"; default 8 MiB. What is over is left out, and the result says how much. */
+  outputLimit?: Size;
+  /** What to keep of more output: its `head` (default), its `tail`, or `fail`: end the command. */
+  keep?: "head" | "tail" | "fail";
+  /** stderr into stdout, in order. */
+  merge?: boolean;
+  /** `all`: the end is when background processes have let go of the output as well; default `leader`. */
+  wait?: "leader" | "all";
+  /** Run in this open session (see `Sandbox.shell`). */
+  session?: string;
+  /** Aborting ends the command's whole tree in the sandbox, and throws CanceledError. */
+  signal?: AbortSignal;
+  /** UUIDv7; the same one again does not run the command again, but answers the first one's result. */
+  id?: string;
+}
+
+export type WireExec = SandboxRequest<"exec">;
+
+/** How far output may be ahead of its reader, per stream. */
+export const CREDIT_BYTES = DEFAULT_CREDIT_BYTES;
+/** Beside the time limit and the grace, until the answer must be here. */
+const SLACK_MS = 5_000;
+
+export interface Prepared {
+  request: WireExec & { id: string };
+  /** Still to be sent; undefined where all is in the request. */
+  stdin: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array> | undefined;
+  /** From the sending to the answer, at most; undefined: for ever. */
+  patienceMs: number | undefined;
+}
+
+/** A text is a line for the shell, an array a program and its arguments. */
+export function prepare(
+  command: string | readonly string[],
+  options: CommandOptions,
+  id: string,
+  stdinOpen = false,
+): Prepared {
+  const timeoutMs =
+    options.timeout === undefined ? undefined : Math.max(1, milliseconds(options.timeout, "timeout"));
+  const graceMs = options.grace === undefined ? undefined : milliseconds(options.grace, "grace");
+  const { inline, rest } = splitStdin(options.stdin);
+  const request = defined({
+    id,
+    argv: typeof command === "string" ? undefined : [...command],
+    shell: typeof command === "string" ? command : undefined,
+    session: options.session,
+    cwd: options.cwd,
+    env: options.env,
+    env_replace: options.envReplace,
+    user: options.user,
+    umask: options.umask,
+    nice: options.nice,
+    rlimits: options.rlimits,
+    stdin: inline,
+    stdin_open: stdinOpen || rest !== undefined || undefined,
+    timeout_ms: timeoutMs,
+    grace_ms: graceMs,
+    output_limit_bytes:
+      options.outputLimit === undefined ? undefined : bytes(options.outputLimit, "outputLimit"),
+    keep: options.keep,
+    merge: options.merge,
+    wait: options.wait,
+    credit_bytes: CREDIT_BYTES,
+  });
+  const patienceMs = timeoutMs === undefined ? undefined : timeoutMs + (graceMs ?? 1_000) + SLACK_MS;
+  return { request, stdin: rest, patienceMs };
+}
+
+/** Little is sent with the request; much, or what is still coming, behind it. */
+function splitStdin(stdin: Input | undefined): { inline: Uint8Array | undefined; rest: Prepared["stdin"] } {
+  if (stdin === undefined) return { inline: undefined, rest: undefined };
+  if (typeof stdin === "string" || stdin instanceof Uint8Array) {
+    const all = typeof stdin === "string" ? Buffer.from(stdin, "utf8") : stdin;
+    return all.length <= MAX_CHUNK_BYTES
+      ? { inline: all, rest: undefined }
+      : { inline: undefined, rest: [all] };
+  }
+  if (Symbol.asyncIterator in stdin || Symbol.iterator in stdin) return { inline: undefined, rest: stdin };
+  throw new InvalidRequestError("stdin: must be text, bytes or an iterable of them", { field: "stdin" });
+}

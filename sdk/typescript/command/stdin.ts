@@ -1,0 +1,81 @@
+// A command's standard input: written at offsets, so that a repeated part is taken once.
+import { SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
+import type { Box } from "../wire/box.ts";
+import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+
+/** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
+const TRY_MS = 24 * 3600 * 1000;
+const AGAIN_MS = 30_000;
+
+function sendTo(box: Box, id: string, part: Part, signal: AbortSignal | undefined): Promise<unknown> {
+  const request = { id, offset: part.offset, data: part.data, eof: part.last };
+  return box.caller.sandbox(box.target, "stdin", request, {
+    timeoutMs: TRY_MS,
+    againAfterMs: AGAIN_MS,
+    signal,
+    between: () => box.lifeline.throwIfLost(),
+  });
+}
+
+/** Feeds `source` to the command, then closes its stdin. Ends quietly where the command has ended or does not take
+ * it (as a pipe's writer learns of it, and no more); rejects with what `source` itself throws. */
+export async function pump(
+  box: Box,
+  id: string,
+  source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    await sendParts(partsOf(source), {
+      send: (part) => sendTo(box, id, part, signal),
+      giveUpMs: TRY_MS,
+      signal,
+    });
+  } catch (error) {
+    if (!(error instanceof SandmeshError)) throw error;
+  }
+}
+
+/** Writes as it comes, in order; each resolves when the command's side has taken it. */
+export class StdinWriter {
+  readonly #box: Box;
+  readonly #id: string;
+  #offset = 0;
+  #last: Promise<unknown> = Promise.resolve();
+  #closed = false;
+
+  constructor(box: Box, id: string) {
+    this.#box = box;
+    this.#id = id;
+  }
+
+  /** At most 256 KiB at once are sent as one part; more is cut. Throws UnknownCommandError where the command is not
+   * known, SessionClosedError (`closed`) after `close`, and what the connection throws. */
+  async write(data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+    if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
+    const all = typeof data === "string" ? Buffer.from(data, "utf8") : data;
+    if (all.length > 0) await this.#enqueue(all, false, signal);
+  }
+
+  /** Closes it: the command reads the end. Does nothing the second time. */
+  async close(signal?: AbortSignal): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#enqueue(new Uint8Array(0), true, signal);
+  }
+
+  #enqueue(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<unknown> {
+    const base = this.#offset;
+    this.#offset += data.length;
+    const send = async () => {
+      for await (const part of partsOf([data])) {
+        const last = eof && part.last;
+        await sendTo(this.#box, this.#id, { ...part, offset: base + part.offset, last }, signal);
+      }
+    };
+    // One after another, also where the caller does not wait; a failed one does not hold up the next.
+    const done = this.#last.then(send, send);
+    this.#last = done.catch(() => undefined);
+    return done;
+  }
+}

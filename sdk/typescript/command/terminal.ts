@@ -1,0 +1,73 @@
+// A command on a terminal of its own, for people and for full-screen programs.
+import { SandboxLostError } from "../../../broker/contract/index.ts";
+import type { Box } from "../wire/box.ts";
+import { type Command, type StartOptions, start } from "./command.ts";
+import type { CommandEnd } from "./result.ts";
+import type { CommandStream } from "./stream.ts";
+
+export interface TerminalOptions extends Omit<StartOptions, "stdin" | "stdinOpen" | "merge" | "keep"> {
+  /** Default 24 by 80. */
+  rows?: number;
+  cols?: number;
+  /** TERM inside; default xterm-256color. */
+  term?: string;
+  /** Default: the image's best shell, as a login shell. */
+  command?: string | readonly string[];
+}
+
+export class Terminal implements AsyncDisposable {
+  readonly command: Command;
+  /** The screen's bytes, all on `stdout`. */
+  readonly output: CommandStream;
+
+  /** Internal: see `Sandbox.terminal`. */
+  constructor(command: Command, signal: AbortSignal | undefined) {
+    this.command = command;
+    this.output = command.attach(signal === undefined ? {} : { signal });
+  }
+
+  /** What is typed. */
+  write(data: string | Uint8Array): Promise<void> {
+    return this.command.stdin.write(data);
+  }
+
+  resize(rows: number, cols: number): Promise<void> {
+    return this.command.resize(rows, cols);
+  }
+
+  /** How it ended; comes when `output` is read to its end. */
+  get end(): Promise<CommandEnd> {
+    return this.output.end;
+  }
+
+  /** Ends what runs on it. */
+  async close(): Promise<void> {
+    this.output.close();
+    try {
+      await this.command.cancel();
+    } catch (error) {
+      if (!(error instanceof SandboxLostError)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** Output beyond what nobody has read is bounded by this, not by the 8 MiB of a command: screens run for days. */
+const SCREEN_LIMIT_BYTES = 64 * 1024 * 1024 * 1024;
+
+export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
+  const { rows = 24, cols = 80, term, command, ...rest } = options;
+  const line = command ?? [await bestShell(box), "-l"];
+  const pty = { rows, cols, ...(term !== undefined && { term }) };
+  const started = await start(box, line, { outputLimit: SCREEN_LIMIT_BYTES, ...rest, stdinOpen: true }, pty);
+  return new Terminal(started, options.signal);
+}
+
+async function bestShell(box: Box): Promise<string> {
+  const info = await box.caller.sandbox(box.target, "info", {});
+  // Without a shell the exec's own outcome says so, in the sandbox's words.
+  return info.shells[0] ?? "/bin/sh";
+}

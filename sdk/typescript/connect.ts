@@ -1,0 +1,45 @@
+// The way in.
+import { CanceledError } from "../../broker/contract/index.ts";
+import { Mesh } from "./mesh.ts";
+import { resolveSettings, type SettingsOptions } from "./settings.ts";
+import { type Duration, milliseconds } from "./units.ts";
+import { Caller } from "./wire/caller.ts";
+import { openLink } from "./wire/open.ts";
+import { Pulse } from "./wire/pulse.ts";
+
+export interface ConnectOptions extends SettingsOptions {
+  /** The run of acquires that name none; it is not ended as a whole when the connection closes, only what was
+   * acquired here. Default: a new run of this connection's own. */
+  run?: string;
+  /** Default for acquires: how long a run lives on when this process is gone. 1 s to 24 h, default 60 s. */
+  lease?: Duration;
+  /** How long to try to connect; default 10 s. */
+  connectTimeout?: Duration;
+  /** Release at SIGINT, SIGTERM and SIGHUP where the program has no handler of its own; default true. */
+  handleSignals?: boolean;
+  signal?: AbortSignal;
+}
+
+/** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
+ * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError. */
+export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
+  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal } = options;
+  const settings = resolveSettings(options);
+  const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
+  if (lease !== undefined) milliseconds(lease, "lease");
+  throwIfAborted(signal);
+  const link = await openLink(settings, { name: "sdk", timeoutMs });
+  if (signal?.aborted === true) await link.close();
+  throwIfAborted(signal);
+  const pulse = new Pulse();
+  link.onStatus((connected) => connected && pulse.reconnected());
+  return new Mesh(settings, new Caller(link), pulse, {
+    handleSignals,
+    ...(run !== undefined && { run }),
+    ...(lease !== undefined && { lease }),
+  });
+}
+
+function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
+}

@@ -1,0 +1,78 @@
+// What happens in the mesh, as the pool tells it.
+import {
+  CanceledError,
+  ConnectionError,
+  check,
+  decode,
+  EVENTS,
+  eventWildcard,
+  PoolEvent,
+  parseSubject,
+  runEventSubject,
+} from "../../broker/contract/index.ts";
+import type { Message } from "../../broker/link/link.ts";
+import type { Caller } from "./wire/caller.ts";
+
+export interface EventFilter {
+  /** Of this run only. */
+  run?: string;
+  /** Of this sandbox only. */
+  sandbox?: string;
+  /** Of these kinds only. */
+  what?: readonly PoolEvent["what"][];
+  signal?: AbortSignal;
+}
+
+/** A reader that is this far behind misses the oldest. */
+const MAX_WAITING = 10_000;
+
+/** Endless; leave the loop or abort. Events from before the first step of the loop are not told. Events of
+ * sandboxes' own making are left out, since anyone inside may make them. */
+export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<PoolEvent, void, void> {
+  const waiting: PoolEvent[] = [];
+  let wake: () => void = () => undefined;
+  const take = (message: Message) => {
+    const subject = parseSubject(message.subject);
+    if (subject?.kind !== "event" || subject.scope === "sandbox") return;
+    const event = check(PoolEvent, decode(message.data));
+    if (!matches(event, filter)) return;
+    waiting.push(event);
+    if (waiting.length > MAX_WAITING) waiting.shift();
+    wake();
+  };
+  const { link } = caller;
+  const kinds = filter.what ?? EVENTS;
+  const { run, signal } = filter;
+  const subjects =
+    run === undefined
+      ? [eventWildcard(link.tenant)]
+      : kinds.map((what) => runEventSubject(link.tenant, run, what));
+  const subscriptions = subjects.map((subject) => link.subscribe(subject, take));
+  const stop = () => wake();
+  signal?.addEventListener("abort", stop);
+  void link.closed.then(stop);
+  try {
+    for (;;) {
+      if (signal?.aborted === true)
+        throw new CanceledError("canceled by the caller", { cause: signal.reason });
+      const event = waiting.shift();
+      if (event !== undefined) yield event;
+      else if (caller.closed !== undefined) throw new ConnectionError("the connection to the mesh is closed");
+      else
+        await new Promise<void>((go) => {
+          wake = go;
+        });
+    }
+  } finally {
+    signal?.removeEventListener("abort", stop);
+    for (const subscription of subscriptions) subscription.unsubscribe();
+  }
+}
+
+function matches(event: PoolEvent, { run, sandbox, what }: EventFilter): boolean {
+  return (
+    (run === undefined || event.run === run) &&
+    (sandbox === undefined || event.sandbox === sandbox) &&
+    (what === undefined || what.includes(event.what))
+  );
+}

@@ -1,0 +1,198 @@
+// Files of a sandbox. Paths are the sandbox's; relative ones start at its working folder.
+import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
+import { defined } from "../spec.ts";
+import type { Box } from "../wire/box.ts";
+import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+import { type ReadRange, readAll, readFrames } from "./read.ts";
+import { download, upload } from "./trees.ts";
+
+export interface Abortable {
+  signal?: AbortSignal;
+}
+
+export type Content = string | Uint8Array | AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
+
+export interface WriteOptions extends Abortable {
+  /** Permission bits, such as 0o755; default the old file's, or 0o644. */
+  mode?: number;
+  uid?: number;
+  gid?: number;
+  /** Milliseconds since the epoch. */
+  mtimeMs?: number;
+  /** Add to what is there, in one part of at most 256 KiB; sent once only, since twice would add twice. */
+  append?: boolean;
+  /** Make missing folders; default true. */
+  parents?: boolean;
+  /** Return when it is on the disk. */
+  fsync?: boolean;
+}
+
+const PAGE = 1_000;
+
+/** Each of these throws FileError (`reason`: ENOENT, EACCES, …), and what a lost sandbox throws. */
+export class Files {
+  readonly #box: Box;
+
+  /** Internal: see `Sandbox.files`. */
+  constructor(box: Box) {
+    this.#box = box;
+  }
+
+  /** A file's bytes, or a range of them, in memory. */
+  read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
+    const { offset, length, signal } = options;
+    return readAll(this.#box, defined({ path, offset, length }), signal);
+  }
+
+  /** A file as UTF-8; bytes that are none become U+FFFD. */
+  async readText(path: string, options: Abortable = {}): Promise<string> {
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.read(path, options));
+  }
+
+  /** A file's bytes as they come, with constant memory. Throws ConnectionError where it was cut off. */
+  readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
+    const { offset, length, signal } = options;
+    return readFrames(this.#box, "read", defined({ path, offset, length }), signal);
+  }
+
+  /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. */
+  async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
+    const { signal, mtimeMs, ...rest } = options;
+    const request = defined({ path, mtime_ms: mtimeMs, ...rest });
+    if (options.append === true) return await this.#append(request, content, signal);
+    const source =
+      typeof content === "string" || content instanceof Uint8Array ? [toBytes(content)] : content;
+    return await this.#transfer("write", request, source, signal);
+  }
+
+  async #append(
+    request: { path: string },
+    content: Content,
+    signal: AbortSignal | undefined,
+  ): Promise<number> {
+    const { caller, target } = this.#box;
+    let sent = 0;
+    for await (const part of partsOf(
+      typeof content === "string" || content instanceof Uint8Array ? [toBytes(content)] : content,
+    )) {
+      // One part is one append, and each is sent once: an answer that is lost is told, not guessed.
+      await caller.sandbox(target, "write", { ...request, data: part.data }, { once: true, signal });
+      sent += part.data.length;
+    }
+    return sent;
+  }
+
+  async #transfer(
+    verb: "write" | "unpack",
+    request: { path: string },
+    source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
+    signal: AbortSignal | undefined,
+  ): Promise<number> {
+    const { caller, target, lifeline } = this.#box;
+    const transfer = newUuidV7();
+    const send = (part: Part) =>
+      caller.sandbox(
+        target,
+        verb,
+        { ...request, transfer, ...part },
+        { once: true, timeoutMs: 20_000, absentMs: 0, signal, between: () => lifeline.throwIfLost() },
+      );
+    let begun = false;
+    try {
+      return await sendParts(partsOf(source), {
+        signal,
+        send: (part) => {
+          begun = true;
+          return send(part);
+        },
+      });
+    } catch (error) {
+      this.#box.note(error);
+      // Untouched ones are thrown away by the sandbox anyway; this is only sooner.
+      if (begun) caller.sandbox(target, "abort_transfer", { transfer }).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** What is at a path; with `follow: false` of a symlink itself. */
+  stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
+    const { signal, ...rest } = options;
+    return this.#box.caller.sandbox(this.#box.target, "stat", { path, ...rest }, { signal });
+  }
+
+  /** Whether something is at a path. */
+  async exists(path: string, options: Abortable = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+      return true;
+    } catch (error) {
+      if (error instanceof FileError && (error.reason === "ENOENT" || error.reason === "ENOTDIR"))
+        return false;
+      throw error;
+    }
+  }
+
+  /** A folder's entries, by name. */
+  async list(path: string, options: Abortable = {}): Promise<FileStat[]> {
+    const { caller, target } = this.#box;
+    const entries: FileStat[] = [];
+    for (let after: string | undefined; ; ) {
+      const request = defined({ path, after, limit: PAGE });
+      const page = await caller.sandbox(target, "list", request, options);
+      entries.push(...page.entries);
+      after = page.entries.at(-1)?.path.split("/").at(-1);
+      if (!page.more || after === undefined) return entries;
+    }
+  }
+
+  /** Removes a file, or with `recursive` a folder; never follows a symlink. */
+  async remove(
+    path: string,
+    options: { recursive?: boolean; missingOk?: boolean } & Abortable = {},
+  ): Promise<void> {
+    const { recursive, missingOk, signal } = options;
+    const request = defined({ path, recursive, missing_ok: missingOk });
+    await this.#box.caller.sandbox(this.#box.target, "remove", request, { signal });
+  }
+
+  /** Makes a folder, and with `parents` (default) what leads to it. */
+  async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
+    const { signal, ...rest } = options;
+    await this.#box.caller.sandbox(this.#box.target, "mkdir", { path, ...rest }, { signal });
+  }
+
+  async rename(from: string, to: string, options: Abortable = {}): Promise<void> {
+    await this.#box.caller.sandbox(this.#box.target, "rename", { from, to }, options);
+  }
+
+  /** A file or folder as a tar stream (pax). */
+  pack(path: string, options: Abortable = {}): AsyncIterable<Uint8Array> {
+    return readFrames(this.#box, "pack", { path }, options.signal);
+  }
+
+  /** A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
+   * `owner`, uid and gid are kept. */
+  async unpack(
+    path: string,
+    tar: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+    options: { owner?: boolean } & Abortable = {},
+  ): Promise<number> {
+    const { signal, ...rest } = options;
+    return await this.#transfer("unpack", { path, ...rest }, tar, signal);
+  }
+
+  /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and
+   * times. */
+  upload(local: string, remote: string, options: Abortable = {}): Promise<void> {
+    return upload(this, local, remote, options);
+  }
+
+  /** A file or folder of the sandbox to `local` (the new name), with modes, links and times. Nothing is written
+   * outside of it. */
+  download(remote: string, local: string, options: Abortable = {}): Promise<void> {
+    return download(this, remote, local, options);
+  }
+}
+
+const toBytes = (content: string | Uint8Array): Uint8Array =>
+  typeof content === "string" ? Buffer.from(content, "utf8") : content;

@@ -1,0 +1,113 @@
+// File contents and trees out of a sandbox: chunk frames with credit, checked against their sha256.
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import {
+  ChunkFrame,
+  ConnectionError,
+  check,
+  DeadlineError,
+  decode,
+  encode,
+  FileEndFrame,
+  MAX_CHUNK_BYTES,
+  type SandmeshError,
+  sandboxSubject,
+  throwIfError,
+  UnreachableError,
+} from "../../../broker/contract/index.ts";
+import { CREDIT_BYTES } from "../command/request.ts";
+import type { Box } from "../wire/box.ts";
+import { Watch } from "../wire/watch.ts";
+
+const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
+
+export interface ReadRange {
+  /** First byte; default 0. */
+  offset?: number;
+  /** At most this many bytes; default all. */
+  length?: number;
+}
+
+/** A link's timer is not needed: the watch closes what is silent. */
+const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
+
+/** The bytes of `read` or `pack`, in order; reading slowly holds the sandbox's side back. What was cut off is not
+ * resumed, since the file may be another one by then: throws ConnectionError. Throws FileError. */
+export async function* readFrames(
+  box: Box,
+  verb: "read" | "pack",
+  request: object,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array, void, void> {
+  const { link } = box.caller;
+  box.caller.throwIfClosed();
+  const watch = new Watch(box, { signal, deadlineAt: undefined, started: () => "unknown" });
+  const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes: CREDIT_BYTES });
+  const subject = sandboxSubject(link.tenant, box.id, verb);
+  const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
+  const hash = createHash("sha256");
+  let received = 0;
+  let until = CREDIT_BYTES;
+  try {
+    watch.reading(stream);
+    for await (const message of stream) {
+      const value = decode(message.data);
+      throwIfError(value);
+      const frame = check(FileFrame, value);
+      watch.heard();
+      const { data } = frame;
+      if (frame.type === "chunk" && frame.offset !== received) break;
+      if (data !== undefined && data.length > 0) {
+        received += data.length;
+        hash.update(data);
+        yield data;
+      }
+      if (frame.type === "file_end") {
+        if (received !== frame.total_bytes) break;
+        if (frame.sha256 !== undefined && frame.sha256 !== hash.digest("hex")) break;
+        return;
+      }
+      if (received + CREDIT_BYTES - until >= MAX_CHUNK_BYTES) {
+        until = received + CREDIT_BYTES;
+        const credit = { version: 1, token: stream.token, stream: "data", received, until };
+        link.publish(sandboxSubject(link.tenant, box.id, "credit"), encode(credit));
+      }
+    }
+    watch.throwIfStopped();
+    throw new ConnectionError(`reading from sandbox ${box.id} was cut off`, { sandbox: box.id });
+  } catch (error) {
+    watch.throwIfStopped();
+    box.note(error);
+    throw error;
+  } finally {
+    watch.end();
+  }
+}
+
+const TRIES = 4;
+
+/** All bytes at once; begun anew where it was cut off. */
+export async function readAll(
+  box: Box,
+  request: object,
+  signal: AbortSignal | undefined,
+): Promise<Uint8Array> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const parts: Uint8Array[] = [];
+      for await (const part of readFrames(box, "read", request, signal)) parts.push(part);
+      return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
+    } catch (error) {
+      if (!isCut(error) || attempt === TRIES) throw error;
+      box.caller.throwIfClosed();
+      await box.inquire();
+    }
+  }
+}
+
+/** Whether the way was at fault, so that beginning anew may help. */
+export function isCut(error: unknown): error is SandmeshError {
+  return (
+    error instanceof ConnectionError || error instanceof UnreachableError || error instanceof DeadlineError
+  );
+}

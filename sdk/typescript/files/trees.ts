@@ -1,0 +1,85 @@
+// Files and folders between this machine and a sandbox.
+import { createReadStream, createWriteStream } from "node:fs";
+import { chmod, lstat, mkdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { FileError, newUuidV7 } from "../../../broker/contract/index.ts";
+import type { Abortable, Files } from "./files.ts";
+import { isCut } from "./read.ts";
+import { packFolder, unpackFolder } from "./tar.ts";
+
+const TRIES = 4;
+
+export async function upload(files: Files, local: string, remote: string, options: Abortable): Promise<void> {
+  const found = await localErrors(local, () => stat(local));
+  if (found.isDirectory()) {
+    await files.unpack(remote, packFolder(local), options);
+  } else if (found.isFile()) {
+    const mode = found.mode & 0o7777;
+    const mtimeMs = Math.floor(found.mtimeMs);
+    await files.write(remote, createReadStream(local), { ...options, mode, mtimeMs });
+  } else {
+    throw new FileError(`${local} is neither a file nor a folder`, { reason: "EINVAL" });
+  }
+}
+
+export async function download(
+  files: Files,
+  remote: string,
+  local: string,
+  options: Abortable,
+): Promise<void> {
+  const found = await files.stat(remote, options);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      if (found.type === "dir")
+        await localErrors(local, () => unpackFolder(files.pack(remote, options), local));
+      else await localErrors(local, () => downloadFile(files, remote, local, found, options));
+      return;
+    } catch (error) {
+      if (!isCut(error) || attempt === TRIES) throw error;
+    }
+  }
+}
+
+/** Under another name first, so that a half one is never taken for whole. */
+async function downloadFile(
+  files: Files,
+  remote: string,
+  local: string,
+  found: { mode: number; mtime_ms: number },
+  options: Abortable,
+): Promise<void> {
+  await mkdir(dirname(local), { recursive: true });
+  const target = (await isFolder(local)) ? join(local, basename(remote)) : local;
+  const half = join(dirname(target), `.${basename(target)}.${newUuidV7()}.part`);
+  try {
+    const source = Readable.from(files.readStream(remote, options));
+    await pipeline(source, createWriteStream(half, { flags: "wx", mode: 0o600 }));
+    await chmod(half, found.mode & 0o7777);
+    await utimes(half, found.mtime_ms / 1000, found.mtime_ms / 1000);
+    await rename(half, target);
+  } finally {
+    await rm(half, { force: true });
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  return await lstat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+}
+
+/** This machine's own file errors, in the same class as a sandbox's. */
+async function localErrors<T>(path: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof Error && "code" in error && typeof error.code === "string" && "syscall" in error) {
+      throw new FileError(`${path}, on this machine: ${error.message}`, { reason: error.code, cause: error });
+    }
+    throw error;
+  }
+}

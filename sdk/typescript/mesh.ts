@@ -1,0 +1,277 @@
+// A connection to a mesh: acquires sandboxes, keeps them, and gives them back.
+import {
+  type AnswerOf,
+  DEFAULT_LEASE_MS,
+  InternalError,
+  newUuidV7,
+  type POOL_VERBS,
+  type PoolEvent,
+  randomName,
+  SANDBOX_PREFIX,
+  SandboxLostError,
+  type SandboxView,
+  UUID_V7_PATTERN,
+} from "../../broker/contract/index.ts";
+import { acquire } from "./acquire.ts";
+import { type EventFilter, events } from "./events.ts";
+import { guard, type Releasing, unguard } from "./exit.ts";
+import { Renewer } from "./renew/renewer.ts";
+import { Run } from "./run.ts";
+import { type Owner, Sandbox } from "./sandbox.ts";
+import type { Settings } from "./settings.ts";
+import { type SpecOptions, specOf } from "./spec.ts";
+import { Tenure } from "./tenure.ts";
+import { type Duration, milliseconds } from "./units.ts";
+import { Box } from "./wire/box.ts";
+import type { Caller } from "./wire/caller.ts";
+import { Lifeline } from "./wire/lifeline.ts";
+import type { Pulse } from "./wire/pulse.ts";
+
+export interface AcquireOptions extends SpecOptions {
+  /** Default: the connection's own run. */
+  run?: string;
+  /** How long to wait for it; default 5 minutes. */
+  timeout?: Duration;
+  /** Aborting takes the acquire back. */
+  signal?: AbortSignal;
+  /** How long the run lives on when this process is gone; 1 s to 24 h, default 60 s. Renewed at a third of it. */
+  lease?: Duration;
+  /** Ends it after this, whatever is renewed; default 24 h. */
+  maxLife?: Duration;
+  /** UUIDv7, which becomes the lease's name; the same one again answers the same sandbox. */
+  id?: string;
+}
+
+export interface AcquireManyOptions extends Omit<AcquireOptions, "id"> {
+  /** How many are enough; default all. */
+  atLeast?: number;
+}
+
+/** Exactly one of them, or text: a sandbox's id (`sb-…`), a lease (a UUIDv7) or else a run. */
+export type Releasable = string | { sandbox: string } | { lease: string } | { run: string };
+
+export interface MeshOptions {
+  run?: string;
+  lease?: Duration;
+  handleSignals: boolean;
+}
+
+const DEFAULT_TIMEOUT_MS = 300_000;
+/** Releases are verified by the provider, which may take its time. */
+const RELEASE_TIMEOUT_MS = 120_000;
+/** On the way out of the process. */
+const EXIT_TIMEOUT_MS = 10_000;
+
+export class Mesh implements AsyncDisposable {
+  readonly tenant: string;
+  readonly user: string;
+  /** The run of acquires that name none: of this connection alone, unless it was named in `connect`. */
+  readonly defaultRun: string;
+  readonly #caller: Caller;
+  readonly #pulse: Pulse;
+  readonly #renewer: Renewer;
+  readonly #tenure: Tenure;
+  readonly #lease: Duration | undefined;
+  readonly #releasing: Releasing;
+  readonly #closing = new AbortController();
+  readonly #acquiring = new Set<Promise<unknown>>();
+  #closed: Promise<void> | undefined;
+  /** What a sandbox may ask of us. */
+  readonly #owner: Owner = {
+    release: (sandbox) => this.#releaseSandbox(sandbox),
+    detach: ({ id, grant }) => {
+      if (grant !== undefined) this.#tenure.forget(grant.run, id);
+    },
+  };
+
+  /** Internal: see `connect`. */
+  constructor(settings: Settings, caller: Caller, pulse: Pulse, options: MeshOptions) {
+    this.tenant = settings.tenant;
+    this.user = settings.user;
+    this.#caller = caller;
+    this.#pulse = pulse;
+    this.#renewer = new Renewer(settings, (message) => this.#tenure.refused(message));
+    this.#tenure = new Tenure(caller, this.#renewer);
+    this.#lease = options.lease;
+    this.defaultRun = options.run ?? `${settings.user.slice(0, 40)}-${randomName(10)}`;
+    if (options.run === undefined) this.#tenure.own(this.defaultRun);
+    this.#releasing = {
+      handleSignals: options.handleSignals,
+      releaseBlocking: () => {
+        const order = this.#tenure.holdings;
+        if (order.runs.length + order.leases.length === 0) return;
+        this.#renewer.releaseBlocking({ ...order, timeoutMs: EXIT_TIMEOUT_MS });
+      },
+    };
+    guard(this.#releasing);
+  }
+
+  /**
+   * Acquires one sandbox. It is renewed by itself until it is released, and released at the latest when this
+   * connection closes or the process ends. Throws AcquireTimeoutError, QueueFullError, QuotaExceededError,
+   * UnsupportedError, ImageError, BootFailedError, PoolUnavailableError, DrainingError, InvalidRequestError,
+   * CanceledError.
+   */
+  acquire(options: AcquireOptions): Promise<Sandbox> {
+    const acquired = this.#acquire(options);
+    this.#acquiring.add(acquired);
+    const done = () => this.#acquiring.delete(acquired);
+    acquired.then(done, done);
+    return acquired;
+  }
+
+  async #acquire(options: AcquireOptions): Promise<Sandbox> {
+    const { run = this.defaultRun, timeout, signal, lease = this.#lease, maxLife, id, ...spec } = options;
+    const leaseMs = lease === undefined ? DEFAULT_LEASE_MS : milliseconds(lease, "lease");
+    const request = {
+      id: id ?? newUuidV7(),
+      run,
+      spec: specOf(spec),
+      timeout_ms: timeout === undefined ? DEFAULT_TIMEOUT_MS : Math.max(1, milliseconds(timeout, "timeout")),
+      lease_ms: leaseMs,
+      ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
+    };
+    this.#caller.throwIfClosed();
+    const closing = this.#closing.signal;
+    const either = signal === undefined ? closing : AbortSignal.any([closing, signal]);
+    this.#tenure.enter(run, leaseMs);
+    let grant: Awaited<ReturnType<typeof acquire>> | undefined;
+    let lifeline: Lifeline | undefined;
+    try {
+      grant = await acquire(this.#caller, this.#pulse, request, either, id !== undefined);
+    } finally {
+      lifeline = this.#tenure.leave(run, grant);
+    }
+    const { sandbox, generation, incarnation } = grant;
+    const target = { sandbox, fence: { lease: grant.lease, generation, incarnation } };
+    const box = new Box(this.#caller, this.#pulse, lifeline, target, run);
+    return new Sandbox(box, this.#owner, grant);
+  }
+
+  /**
+   * Acquires many at once. Resolves when all are settled, to those that came; where fewer than `atLeast` came, these
+   * are released again and the first error is thrown.
+   */
+  async acquireMany(count: number, options: AcquireManyOptions): Promise<Sandbox[]> {
+    const { atLeast = count, ...each } = options;
+    const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
+    const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+    if (got.length >= atLeast) return got;
+    await Promise.allSettled(got.map((sandbox) => sandbox.release()));
+    const failed = settled.find((one) => one.status === "rejected");
+    throw failed?.reason ?? new InternalError("an acquire neither came nor failed");
+  }
+
+  /** A run: its sandboxes are renewed together, and closing it ends them all at once. Default: a new one. */
+  run(id?: string, options: { lease?: Duration } = {}): Run {
+    const run = id ?? `${this.user.slice(0, 40)}-${randomName(10)}`;
+    this.#tenure.own(run);
+    return new Run(this, run, options.lease ?? this.#lease);
+  }
+
+  /** A handle to a sandbox that was acquired elsewhere. It is neither renewed nor, by itself, released, and no lease
+   * guards it. Nothing is asked. */
+  sandbox(id: string): Sandbox {
+    const target = { sandbox: id, fence: {} };
+    return new Sandbox(new Box(this.#caller, this.#pulse, new Lifeline(), target), this.#owner);
+  }
+
+  /** The tenant's sandboxes, or a run's, by id. */
+  async list(options: { run?: string; signal?: AbortSignal } = {}): Promise<SandboxView[]> {
+    const { run, signal } = options;
+    const sandboxes: SandboxView[] = [];
+    for (let after: string | undefined; ; ) {
+      const request = { ...(run !== undefined && { run }), ...(after !== undefined && { after }) };
+      const page = await this.#caller.pool("list", request, { signal });
+      sandboxes.push(...page.sandboxes);
+      after = page.next;
+      if (after === undefined) return sandboxes;
+    }
+  }
+
+  /** The pool in figures. */
+  status(options: { signal?: AbortSignal } = {}): Promise<AnswerOf<(typeof POOL_VERBS)["status"]>> {
+    return this.#caller.pool("status", {}, options);
+  }
+
+  /** Renews a run once. What this connection acquired is renewed by itself. Throws NotFoundError. */
+  renew(run: string, lease?: Duration): Promise<AnswerOf<(typeof POOL_VERBS)["renew"]>> {
+    const leaseMs = lease === undefined ? {} : { lease_ms: milliseconds(lease, "lease") };
+    return this.#caller.pool("renew", { run, ...leaseMs });
+  }
+
+  /** Ends a sandbox, what a lease stands for, or a whole run; resolves when it is gone, and verified so, to how many
+   * sandboxes this call ended. Releasing what is gone succeeds. */
+  async release(what: Releasable | Sandbox, options: { signal?: AbortSignal } = {}): Promise<number> {
+    if (what instanceof Sandbox) {
+      await this.#releaseSandbox(what);
+      return 1;
+    }
+    const order = orderOf(what);
+    const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
+    for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
+    const answer = await this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, ...options });
+    return answer.released;
+  }
+
+  async #releaseSandbox(sandbox: Sandbox): Promise<void> {
+    // Closing has released it already, or is doing so.
+    if (this.#closed !== undefined) return await this.#closed;
+    const { id, grant } = sandbox;
+    const held = grant === undefined ? undefined : this.#tenure.forget(grant.run, id);
+    held?.lifeline.fail(released(id));
+    const fence = grant === undefined ? {} : { generation: grant.generation };
+    await this.#caller.pool("release", { sandbox: id, ...fence }, { timeoutMs: RELEASE_TIMEOUT_MS });
+  }
+
+  /** What happens in the mesh, from now on. */
+  events(filter: EventFilter = {}): AsyncGenerator<PoolEvent, void, void> {
+    return events(this.#caller, filter);
+  }
+
+  /** Stops new acquires (`on: false`: allows them again), and with `releaseAll` ends all sandboxes. For the pool's
+   * operator; throws PermissionDeniedError for others. */
+  drain(
+    options: { on?: boolean; releaseAll?: boolean } = {},
+  ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
+    const { on = true, releaseAll = false } = options;
+    return this.#caller.pool("drain", { on, release_all: releaseAll }, { timeoutMs: RELEASE_TIMEOUT_MS });
+  }
+
+  /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release
+   * from being verified, after closing. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled([...this.#acquiring]);
+    const { runs, leases } = this.#tenure.holdings;
+    const orders = [...runs.map((run) => ({ run })), ...leases.map((lease) => ({ lease }))];
+    const releases = orders.map((order) =>
+      this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS }),
+    );
+    const settled = await Promise.allSettled(releases);
+    unguard(this.#releasing);
+    this.#tenure.close();
+    await this.#renewer.close();
+    await this.#caller.link.close();
+    const failed = settled.find((one) => one.status === "rejected");
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+function orderOf(what: Releasable): { sandbox: string } | { lease: string } | { run: string } {
+  if (typeof what !== "string") return what;
+  if (what.startsWith(SANDBOX_PREFIX)) return { sandbox: what };
+  return UUID_V7_PATTERN.test(what) ? { lease: what } : { run: what };
+}
+
+const released = (sandbox: string): SandboxLostError =>
+  new SandboxLostError(`sandbox ${sandbox} was released`, { sandbox, reason: "released" });

@@ -1,0 +1,103 @@
+// Renews runs on a connection of its own: each at a third of its lease, so that two renewals may be lost.
+import {
+  LeaseLostError,
+  NotFoundError,
+  PermissionDeniedError,
+  SandmeshError,
+} from "../../../broker/contract/index.ts";
+import type { Settings } from "../settings.ts";
+import { Caller } from "../wire/caller.ts";
+import { openLink } from "../wire/open.ts";
+import type { FromKeeper, ReleaseOrder } from "./protocol.ts";
+
+/** When to renew next after a success: a third of the lease, a fifth of it earlier at random, so that the runs of
+ * a burst spread out. `random` is 0 to 1. */
+export function nextRenewalMs(leaseMs: number, random: number): number {
+  return (leaseMs / 3) * (1 - random / 5);
+}
+
+/** When to try again after a failure. */
+export function retryMs(leaseMs: number): number {
+  return Math.min(1_000, leaseMs / 10);
+}
+
+interface Kept {
+  leaseMs: number;
+  timer: NodeJS.Timeout | undefined;
+}
+
+export class Keeper {
+  readonly #caller: Promise<Caller>;
+  readonly #report: (message: FromKeeper) => void;
+  readonly #runs = new Map<string, Kept>();
+
+  constructor(settings: Settings, report: (message: FromKeeper) => void) {
+    this.#report = report;
+    this.#caller = openPatiently(settings);
+    // Asked for again at each renewal; without a listener it would end the thread.
+    this.#caller.catch(() => undefined);
+  }
+
+  /** Keeps a run alive from now on; again with another lease: from now on with that. */
+  keep(run: string, leaseMs: number): void {
+    const known = this.#runs.get(run);
+    if (known?.leaseMs === leaseMs) return;
+    clearTimeout(known?.timer);
+    const kept: Kept = { leaseMs, timer: undefined };
+    this.#runs.set(run, kept);
+    this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
+  }
+
+  drop(run: string): void {
+    clearTimeout(this.#runs.get(run)?.timer);
+    this.#runs.delete(run);
+  }
+
+  /** Releases runs and leases, each verified; resolves when all are answered or the time is up. */
+  async release({ runs, leases, timeoutMs }: ReleaseOrder): Promise<void> {
+    for (const run of runs) this.drop(run);
+    const caller = await this.#caller;
+    const orders = [...runs.map((run) => ({ run })), ...leases.map((lease) => ({ lease }))];
+    await Promise.allSettled(orders.map((order) => caller.pool("release", order, { timeoutMs })));
+  }
+
+  async close(): Promise<void> {
+    for (const run of [...this.#runs.keys()]) this.drop(run);
+    await (await this.#caller).link.close();
+  }
+
+  #schedule(run: string, kept: Kept, afterMs: number): void {
+    if (this.#runs.get(run) !== kept) return;
+    kept.timer = setTimeout(() => void this.#renew(run, kept), afterMs);
+  }
+
+  async #renew(run: string, kept: Kept): Promise<void> {
+    const { leaseMs } = kept;
+    const askedAt = Date.now();
+    try {
+      const caller = await this.#caller;
+      const timeoutMs = Math.min(5_000, leaseMs / 3);
+      await caller.pool("renew", { run, lease_ms: leaseMs }, { timeoutMs, absentMs: 0 });
+      this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
+    } catch (error) {
+      const refused =
+        error instanceof NotFoundError ||
+        error instanceof LeaseLostError ||
+        error instanceof PermissionDeniedError;
+      // Whether that means a loss is the main thread's to say: it knows which sandboxes it had by `askedAt`.
+      if (refused) this.#report({ type: "refused", run, askedAt, error: error.toWire() });
+      this.#schedule(run, kept, retryMs(leaseMs));
+    }
+  }
+}
+
+/** The lease may be shorter than the time that the broker needs to come back: tried for as long as it takes. */
+async function openPatiently(settings: Settings): Promise<Caller> {
+  for (;;) {
+    try {
+      return new Caller(await openLink(settings, { name: "renewals", timeoutMs: 30_000, patient: true }));
+    } catch (error) {
+      if (!(error instanceof SandmeshError && error.retryable)) throw error;
+    }
+  }
+}

@@ -1,0 +1,93 @@
+// The main thread's side of renewal: a thread with a connection of its own, so that a trainer that computes for
+// minutes without a turn of its event loop loses nothing.
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import type { Settings } from "../settings.ts";
+import { Keeper } from "./keeper.ts";
+import type { FromKeeper, KeeperData, ReleaseOrder, ToKeeper } from "./protocol.ts";
+
+/** From the sources the thread is TypeScript (Bun runs it); the built package has it beside its main file. */
+function workerFile(): URL {
+  return import.meta.url.endsWith(".ts")
+    ? new URL("./worker.ts", import.meta.url)
+    : new URL("./renew-worker.js", import.meta.url);
+}
+
+type Refused = (message: FromKeeper) => void;
+
+export class Renewer {
+  readonly #settings: Settings;
+  readonly #refused: Refused;
+  #worker: Worker | undefined;
+  /** Where no thread can be had: better renewed between two turns of the event loop than not at all. */
+  #inProcess: Keeper | undefined;
+  readonly #runs = new Map<string, number>();
+
+  constructor(settings: Settings, refused: Refused) {
+    this.#settings = settings;
+    this.#refused = refused;
+  }
+
+  keep(run: string, leaseMs: number): void {
+    this.#runs.set(run, leaseMs);
+    this.#tell({ type: "keep", run, leaseMs });
+  }
+
+  drop(run: string): void {
+    if (!this.#runs.delete(run)) return;
+    this.#tell({ type: "drop", run });
+  }
+
+  /** Blocks until the thread has released all of it, or the time is up. For the way out, where nothing can be
+   * awaited any more. */
+  releaseBlocking(order: ReleaseOrder): void {
+    if (this.#worker === undefined) return;
+    const done = new Int32Array(new SharedArrayBuffer(4));
+    this.#tell({ type: "release", done, ...order });
+    Atomics.wait(done, 0, 0, order.timeoutMs);
+  }
+
+  async close(): Promise<void> {
+    this.#runs.clear();
+    const worker = this.#worker;
+    this.#worker = undefined;
+    await worker?.terminate();
+    await this.#inProcess?.close();
+  }
+
+  #tell(message: ToKeeper): void {
+    if (this.#worker === undefined && this.#inProcess === undefined) this.#start();
+    if (this.#worker !== undefined) this.#worker.postMessage(message);
+    else if (message.type === "keep") this.#inProcess?.keep(message.run, message.leaseMs);
+    else if (message.type === "drop") this.#inProcess?.drop(message.run);
+  }
+
+  #start(): void {
+    const file = workerFile();
+    if (file.protocol === "file:" && !existsSync(fileURLToPath(file))) {
+      this.#fallBack(`${fileURLToPath(file)} is missing`);
+      return;
+    }
+    const data: KeeperData = { settings: this.#settings };
+    // The parent's flags may mean something only to its own file (a loader, --eval).
+    const worker = new Worker(file, { workerData: data, execArgv: [], name: "sandmesh renewals" });
+    worker.unref();
+    worker.on("message", (message: FromKeeper) => this.#refused(message));
+    worker.on("error", (error) => {
+      if (this.#worker !== worker) return;
+      this.#worker = undefined;
+      this.#fallBack(error instanceof Error ? error.message : String(error));
+    });
+    this.#worker = worker;
+  }
+
+  #fallBack(why: string): void {
+    process.emitWarning(
+      `no thread for renewals (${why}): a blocked event loop will lose its leases`,
+      "SandmeshWarning",
+    );
+    this.#inProcess = new Keeper(this.#settings, this.#refused);
+    for (const [run, leaseMs] of this.#runs) this.#inProcess.keep(run, leaseMs);
+  }
+}

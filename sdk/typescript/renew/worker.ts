@@ -1,0 +1,24 @@
+// The renewing thread: started by renewer.ts, never imported.
+import { parentPort, workerData } from "node:worker_threads";
+import { Keeper } from "./keeper.ts";
+import type { FromKeeper, KeeperData, ToKeeper } from "./protocol.ts";
+
+const { settings } = workerData as KeeperData;
+const keeper = new Keeper(settings, (message: FromKeeper) => parentPort?.postMessage(message));
+
+parentPort?.on("message", (message: ToKeeper) => {
+  switch (message.type) {
+    case "keep":
+      keeper.keep(message.run, message.leaseMs);
+      break;
+    case "drop":
+      keeper.drop(message.run);
+      break;
+    case "release":
+      void keeper.release(message).finally(() => {
+        Atomics.store(message.done, 0, 1);
+        Atomics.notify(message.done, 0);
+      });
+      break;
+  }
+});

@@ -1,0 +1,63 @@
+// A run: sandboxes that are renewed together and end together.
+import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
+import type { EventFilter } from "./events.ts";
+import type { AcquireManyOptions, AcquireOptions, Mesh } from "./mesh.ts";
+import type { Sandbox } from "./sandbox.ts";
+import type { Duration } from "./units.ts";
+
+export class Run implements AsyncDisposable {
+  readonly id: string;
+  readonly #mesh: Mesh;
+  readonly #lease: Duration | undefined;
+
+  /** Internal: see `Mesh.run`. */
+  constructor(mesh: Mesh, id: string, lease: Duration | undefined) {
+    this.id = id;
+    this.#mesh = mesh;
+    this.#lease = lease;
+  }
+
+  /** As `Mesh.acquire`, in this run. */
+  acquire(options: Omit<AcquireOptions, "run">): Promise<Sandbox> {
+    return this.#mesh.acquire(this.#with(options));
+  }
+
+  /** As `Mesh.acquireMany`, in this run. */
+  acquireMany(count: number, options: Omit<AcquireManyOptions, "run">): Promise<Sandbox[]> {
+    return this.#mesh.acquireMany(count, this.#with(options));
+  }
+
+  #with<T extends Omit<AcquireOptions, "run">>(options: T): T & { run: string } {
+    const lease = this.#lease === undefined ? {} : { lease: this.#lease };
+    return { ...lease, ...options, run: this.id };
+  }
+
+  /** Its sandboxes, also those that other processes acquired. */
+  list(): Promise<SandboxView[]> {
+    return this.#mesh.list({ run: this.id });
+  }
+
+  /** Renews it now. Not needed while this process holds sandboxes of it: they are renewed by themselves. Throws
+   * NotFoundError where the pool does not know it. */
+  async renew(lease?: Duration): Promise<void> {
+    await this.#mesh.renew(this.id, lease ?? this.#lease);
+  }
+
+  events(filter: Omit<EventFilter, "run"> = {}): AsyncGenerator<PoolEvent, void, void> {
+    return this.#mesh.events({ ...filter, run: this.id });
+  }
+
+  /** Ends all its sandboxes at once, also those that other processes acquired; resolves when they are gone, and
+   * verified so, to how many this call ended. */
+  release(): Promise<number> {
+    return this.#mesh.release({ run: this.id });
+  }
+
+  async close(): Promise<void> {
+    await this.release();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+}

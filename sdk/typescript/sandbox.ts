@@ -1,0 +1,129 @@
+// A sandbox, as a user holds it.
+import type {
+  AnswerOf,
+  Grant,
+  InfoAnswer,
+  SANDBOX_VERBS,
+  SandboxLostError,
+} from "../../broker/contract/index.ts";
+import { Command, type StartOptions, start } from "./command/command.ts";
+import { type ExecOptions, exec } from "./command/exec.ts";
+import type { ExecResult } from "./command/result.ts";
+import { openSession, type Session, type ShellOptions, stream } from "./command/session.ts";
+import type { CommandStream } from "./command/stream.ts";
+import { openTerminal, type Terminal, type TerminalOptions } from "./command/terminal.ts";
+import { type Abortable, Files } from "./files/files.ts";
+import type { Box } from "./wire/box.ts";
+
+/** Who keeps it alive. */
+export interface Owner {
+  release(sandbox: Sandbox): Promise<void>;
+  detach(sandbox: Sandbox): void;
+}
+
+/** What every command and file operation throws beside its own errors: SandboxLostError (the infrastructure lost it),
+ * LeaseLostError (it is someone else's by now), UnreachableError (nobody listens for 10 s, though it is still on the
+ * pool's list), DeadlineError, CanceledError (the signal), ConnectionError (the mesh was closed). Those of a command
+ * say in `started` whether it may have run. */
+export class Sandbox implements AsyncDisposable {
+  readonly id: string;
+  /** What the pool gave; undefined for a handle by id. */
+  readonly grant: Grant | undefined;
+  readonly files: Files;
+  readonly #box: Box;
+  readonly #owner: Owner;
+
+  /** Internal: see `Mesh.acquire` and `Mesh.sandbox`. */
+  constructor(box: Box, owner: Owner, grant?: Grant) {
+    this.id = box.id;
+    this.grant = grant;
+    this.files = new Files(box);
+    this.#box = box;
+    this.#owner = owner;
+  }
+
+  /** The run that it belongs to; undefined for a handle by id. */
+  get run(): string | undefined {
+    return this.grant?.run;
+  }
+
+  /** Why it is not usable any more, where that is known; undefined while it is. */
+  get lost(): SandboxLostError | Error | undefined {
+    return this.#box.lifeline.error;
+  }
+
+  /** Calls `tell` once, when the sandbox is lost or released. Returns what takes it back. */
+  onLost(tell: (error: Error) => void): () => void {
+    return this.#box.lifeline.onLost(tell);
+  }
+
+  /**
+   * Runs a command to its end. Text is a line for the image's shell; an array is a program with its arguments, and
+   * no shell. The command runs at most once, whatever becomes of connections. What it did wrong is the result's
+   * `outcome`, never an error (but with `check: true`: CommandFailedError).
+   */
+  exec(command: string | readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
+    return exec(this.#box, command, options);
+  }
+
+  /** Runs a command and gives its output as it comes; leaving the loop early ends the command. */
+  stream(command: string | readonly string[], options: Omit<ExecOptions, "check"> = {}): CommandStream {
+    return stream(this.#box, command, options);
+  }
+
+  /** Starts a command and returns; it goes on whatever becomes of this process, as long as the sandbox lives. */
+  start(command: string | readonly string[], options: StartOptions = {}): Promise<Command> {
+    return start(this.#box, command, options);
+  }
+
+  /** A handle to a command by its id, also one that another client started. */
+  command(id: string): Command {
+    return new Command(this.#box, id);
+  }
+
+  /** The commands that run, and those whose result is still held. */
+  async commands(options: Abortable = {}): Promise<AnswerOf<(typeof SANDBOX_VERBS)["commands"]>["commands"]> {
+    return (await this.#box.caller.sandbox(this.#box.target, "commands", {}, options)).commands;
+  }
+
+  /** Opens a persistent shell. */
+  shell(options: ShellOptions = {}): Promise<Session> {
+    return openSession(this.#box, options);
+  }
+
+  /** Opens a terminal with a shell, or a command, on it. */
+  terminal(options: TerminalOptions = {}): Promise<Terminal> {
+    return openTerminal(this.#box, options);
+  }
+
+  /** Resolves when the daemon has answered; to the time that took, ms. */
+  async ping(options: Abortable = {}): Promise<number> {
+    const begun = performance.now();
+    await this.#box.caller.sandbox(this.#box.target, "ping", {}, options);
+    return performance.now() - begun;
+  }
+
+  info(options: Abortable = {}): Promise<InfoAnswer> {
+    return this.#box.caller.sandbox(this.#box.target, "info", {}, options);
+  }
+
+  /** Ends the sandbox; resolves when it is gone, and verified so. Releasing what is gone succeeds. */
+  release(): Promise<void> {
+    return this.#owner.release(this);
+  }
+
+  /** The same as `release`. */
+  close(): Promise<void> {
+    return this.release();
+  }
+
+  /** Lets go of it without ending it: this process neither renews nor releases it any more, and its lease lapses
+   * unless someone else renews the run. */
+  detach(): void {
+    this.#owner.detach(this);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+}

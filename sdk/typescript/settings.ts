@@ -1,0 +1,100 @@
+// Which mesh to connect to, and as whom: from options, the environment, or the file of the mesh that is up here.
+import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import * as v from "valibot";
+import { check, InvalidRequestError } from "../../broker/contract/index.ts";
+import { identityOf, parseCreds } from "../../broker/credentials/index.ts";
+import { NoMeshError } from "./errors.ts";
+
+/** `$SANDMESH_HOME/mesh.json`: written by `sandmesh up`, there only while that mesh is up. */
+export const MeshFile = v.object({
+  url: v.pipe(v.string(), v.minLength(1), v.description("NATS URL, such as nats://127.0.0.1:4222")),
+  credentials: v.pipe(v.string(), v.minLength(1), v.description("Absolute path of a .creds file")),
+});
+export type MeshFile = v.InferOutput<typeof MeshFile>;
+
+export interface SettingsOptions {
+  /** NATS URL, or several with commas between them; default SANDMESH_URL, then the mesh that is up here. */
+  url?: string;
+  /** Path of a .creds file, or its text; default SANDMESH_CREDS (a path), then the mesh that is up here. */
+  credentials?: string;
+  /** Default: what the credential says. */
+  tenant?: string;
+  /** Default: what the credential says. */
+  user?: string;
+}
+
+/** Plain data, so that it can be handed to the renewing thread. */
+export interface Settings {
+  urls: string[];
+  /** Text of a .creds file. */
+  credentials: string;
+  tenant: string;
+  user: string;
+}
+
+/** `SANDMESH_HOME`, or `$XDG_STATE_HOME/sandmesh`, or `~/.local/state/sandmesh`. */
+export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {
+  const base = env.XDG_STATE_HOME || join(homedir(), ".local", "state");
+  return join(env.SANDMESH_HOME || join(base, "sandmesh"), "mesh.json");
+}
+
+/** Throws NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed. */
+export function resolveSettings(
+  options: SettingsOptions = {},
+  env: NodeJS.ProcessEnv = process.env,
+): Settings {
+  const givenUrl = options.url ?? (env.SANDMESH_URL || undefined);
+  const givenCredentials = options.credentials ?? (env.SANDMESH_CREDS || undefined);
+  const file = givenUrl === undefined || givenCredentials === undefined ? readMeshFile(env) : undefined;
+  const url = givenUrl ?? file?.url;
+  const credentials = givenCredentials ?? file?.credentials;
+  if (url === undefined || credentials === undefined) throw noMesh(url, env);
+
+  const text = credentials.includes("-----BEGIN") ? credentials : readCredentials(credentials);
+  const identity = identityOf(parseCreds(text).jwt);
+  const tenant = options.tenant ?? identity.tenant;
+  const user = options.user ?? identity.user;
+  if (tenant === undefined || user === undefined) {
+    throw new InvalidRequestError(
+      `the credential is a ${identity.role}'s, which names no tenant and user: a user's is needed`,
+      { field: "credentials" },
+    );
+  }
+  const urls = url.split(",").map((each) => each.trim());
+  return { urls, credentials: text, tenant, user };
+}
+
+function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
+  const path = meshFilePath(env);
+  return url === undefined
+    ? new NoMeshError(
+        `no mesh is up here (no ${path}): run \`sandmesh up\`, or set SANDMESH_URL and SANDMESH_CREDS`,
+      )
+    : new NoMeshError(`no credentials for ${url}: set SANDMESH_CREDS to the path of a .creds file`);
+}
+
+function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
+  const path = meshFilePath(env);
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw new NoMeshError(`${path} cannot be read`, { cause: error });
+  }
+  try {
+    return check(MeshFile, JSON.parse(text));
+  } catch (cause) {
+    throw new NoMeshError(`${path} is damaged: run \`sandmesh down\` and \`sandmesh up\``, { cause });
+  }
+}
+
+function readCredentials(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new NoMeshError(`the credentials file ${path} cannot be read`, { cause });
+  }
+}

@@ -1,0 +1,102 @@
+// What a sandbox shall be, as a user writes it, and as the wire carries it.
+import { check, InvalidRequestError, SandboxSpec } from "../../broker/contract/index.ts";
+import { bytes, type Size } from "./units.ts";
+
+export interface SpecOptions {
+  /** Image reference; with the local provider `host`, a root file system folder or an image archive. */
+  image: string;
+  /** Names of credentials for private registries. */
+  imagePullSecrets?: string[];
+  /** Cores, 0.01 to 1024. */
+  cpu?: number;
+  /** Limit, bytes or "2GiB"; at least 16 MiB. */
+  memory?: Size;
+  /** Limit of what may be written, bytes or "10GiB"; at least 1 MiB. */
+  disk?: Size;
+  /** Processes and threads at once, at least 16. */
+  pids?: number;
+  /** Added to the image's environment; null removes a variable. */
+  env?: Record<string, string | null>;
+  /** Name or uid, optionally `:group`; default the image's. */
+  user?: string;
+  /** Working folder of commands; default the image's. */
+  cwd?: string;
+  network?: "none" | "host" | `policy:${string}`;
+  /** Read-only data. */
+  volumes?: { name: string; source: string; mountPath: string }[];
+  sidecars?: { name: string; image: string; command?: string[]; env?: Record<string, string | null> }[];
+  /** Such as `{ "nvidia.com/gpu": 1 }`. */
+  extendedResources?: Record<string, number>;
+  /** Also start the image's own entrypoint. */
+  entrypoint?: boolean;
+  /** Warm stock to take it from. */
+  template?: string;
+  /** Which of the pool's providers; default the first that can. */
+  provider?: string;
+  labels?: Record<string, string>;
+}
+
+type Optional<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
+/** T, with what may be undefined left out instead. */
+export type Defined<T> = { [K in Exclude<keyof T, Optional<T>>]: T[K] } & {
+  [K in Optional<T>]?: Exclude<T[K], undefined>;
+};
+
+/** Drops keys whose value is undefined, as `exactOptionalPropertyTypes` and the wire want it. */
+export function defined<T extends object>(value: T): Defined<T> {
+  return Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as Defined<T>;
+}
+
+const KNOWN = new Set([
+  "image",
+  "imagePullSecrets",
+  "cpu",
+  "memory",
+  "disk",
+  "pids",
+  "env",
+  "user",
+  "cwd",
+  "network",
+  "volumes",
+  "sidecars",
+  "extendedResources",
+  "entrypoint",
+  "template",
+  "provider",
+  "labels",
+]);
+
+/** Throws InvalidRequestError that names the field at fault, before anything is sent. */
+export function specOf(options: SpecOptions): SandboxSpec {
+  const unknown = Object.keys(options).find((key) => !KNOWN.has(key));
+  if (unknown !== undefined) {
+    throw new InvalidRequestError(`${unknown}: there is no such option of a sandbox`, { field: unknown });
+  }
+  return check(
+    SandboxSpec,
+    defined({
+      image: options.image,
+      image_pull_secrets: options.imagePullSecrets,
+      cpu: options.cpu,
+      memory_bytes: options.memory === undefined ? undefined : bytes(options.memory, "memory"),
+      disk_bytes: options.disk === undefined ? undefined : bytes(options.disk, "disk"),
+      pids: options.pids,
+      env: options.env,
+      user: options.user,
+      cwd: options.cwd,
+      network: options.network,
+      volumes: options.volumes?.map(({ name, source, mountPath }) => ({
+        name,
+        source,
+        mount_path: mountPath,
+      })),
+      sidecars: options.sidecars,
+      extended_resources: options.extendedResources,
+      entrypoint: options.entrypoint,
+      template: options.template,
+      provider: options.provider,
+      labels: options.labels,
+    }),
+  );
+}

@@ -1,0 +1,42 @@
+// Units: a number is the base unit (bytes, milliseconds); a text names its unit.
+import { InvalidRequestError } from "../../broker/contract/index.ts";
+
+/** A number of milliseconds, or text with a unit: "500ms", "30s", "5m", "1h". */
+export type Duration = number | string;
+/** A number of bytes, or text with a unit in powers of 1024: "512MiB", "2g", "65536". */
+export type Size = number | string;
+
+const TIME: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+/** To whole milliseconds; throws InvalidRequestError naming `field`. A text needs its unit, since "30" could be
+ * either. */
+export function milliseconds(value: Duration, field: string): number {
+  if (typeof value === "number") {
+    if (Number.isFinite(value) && value >= 0) return Math.ceil(value);
+  } else {
+    const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h)$/.exec(value) ?? [];
+    const factor = TIME[unit];
+    if (number !== undefined && factor !== undefined) return Math.ceil(Number(number) * factor);
+  }
+  throw new InvalidRequestError(
+    `${field}: ${JSON.stringify(value)} is neither milliseconds nor text such as "500ms", "30s", "5m", "1h"`,
+    { field },
+  );
+}
+
+const SIZE: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
+
+/** To whole bytes; throws InvalidRequestError naming `field`. */
+export function bytes(value: Size, field: string): number {
+  if (typeof value === "number") {
+    if (Number.isSafeInteger(value) && value >= 0) return value;
+  } else {
+    const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(value) ?? [];
+    const factor = SIZE[unit.toLowerCase()];
+    if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
+  }
+  throw new InvalidRequestError(
+    `${field}: ${JSON.stringify(value)} is neither bytes nor text such as "512MiB" or "2g"`,
+    { field },
+  );
+}

@@ -1,0 +1,195 @@
+// Requests with one answer, to the pool and to a sandbox: encoded, checked, and asked again where that is safe.
+import {
+  type AnswerOf,
+  CanceledError,
+  ConnectionError,
+  DeadlineError,
+  encode,
+  POOL_RESPONDER,
+  POOL_VERBS,
+  PoolUnavailableError,
+  type PoolVerb,
+  parseAnswer,
+  poolSubject,
+  type RequestOf,
+  SANDBOX_VERBS,
+  type SandboxVerb,
+  type Schema,
+  sandboxSubject,
+  UnreachableError,
+} from "../../../broker/contract/index.ts";
+import type { Link } from "../../../broker/link/link.ts";
+import { pause } from "./pause.ts";
+
+/** Which sandbox, and under which lease; a person's handle has no fence. */
+export interface Target {
+  readonly sandbox: string;
+  readonly fence: { lease?: string; generation?: number; incarnation?: string };
+}
+
+export interface CallOptions {
+  /** Until the answer, over all tries; ms. */
+  timeoutMs?: number;
+  /** Ask again when no answer came for this long. Left out: as the verb bears it. */
+  againAfterMs?: number;
+  /** Ask once only. */
+  once?: boolean;
+  signal?: AbortSignal | undefined;
+  /** How long a responder that is not there is waited for; ms. */
+  absentMs?: number;
+  /** Asked between tries; what it throws ends the call. */
+  between?: () => void;
+}
+
+/** What a request whose answer normally takes milliseconds may take. */
+export const CALL_TIMEOUT_MS = 30_000;
+/** A daemon or pool that reconnects is back within this, as a rule; longer absences are told. */
+export const ABSENT_MS = 10_000;
+
+/** Repeating these changes nothing. All others are sent once. */
+const REPEATABLE: ReadonlySet<SandboxVerb> = new Set<SandboxVerb>([
+  "ping",
+  "info",
+  "commands",
+  "session_open",
+  "session_close",
+  "sessions",
+  "stat",
+  "list",
+  "resize",
+  "cancel",
+  "abort_transfer",
+  "write",
+  "unpack",
+  "stdin",
+]);
+
+/** Bytes of any buffer may be sent; the schemas speak of what arrives. */
+type Sendable<T> = { [K in keyof T]: Uint8Array<ArrayBuffer> extends T[K] ? T[K] | Uint8Array : T[K] };
+export type PoolRequest<V extends PoolVerb> = Sendable<RequestOf<(typeof POOL_VERBS)[V]>>;
+export type PoolAnswer<V extends PoolVerb> = AnswerOf<(typeof POOL_VERBS)[V]>;
+/** Verbs with one answer. */
+export type CallVerb = Exclude<SandboxVerb, "exec" | "attach" | "read" | "pack">;
+export type SandboxRequest<V extends SandboxVerb> = Sendable<RequestOf<(typeof SANDBOX_VERBS)[V]>>;
+export type SandboxAnswer<V extends CallVerb> = AnswerOf<(typeof SANDBOX_VERBS)[V]>;
+
+export class Caller {
+  readonly link: Link;
+  /** Set when the connection is closed for good, by us or by the server. */
+  closed: { reason: Error | undefined } | undefined;
+
+  constructor(link: Link) {
+    this.link = link;
+    void link.closed.then((reason) => {
+      this.closed = { reason };
+    });
+  }
+
+  /** Asks the pool. Throws what it answers, PoolUnavailableError, DeadlineError, CanceledError, ConnectionError. */
+  async pool<V extends PoolVerb>(
+    verb: V,
+    request: PoolRequest<V>,
+    options: CallOptions = {},
+  ): Promise<PoolAnswer<V>> {
+    const subject = poolSubject(this.link.tenant, verb);
+    try {
+      const asked = { againAfterMs: 5_000, ...options };
+      // Checked against this verb's own schema, which the compiler cannot follow through the table.
+      return (await this.#call(
+        POOL_RESPONDER,
+        subject,
+        request,
+        POOL_VERBS[verb].answer,
+        asked,
+      )) as PoolAnswer<V>;
+    } catch (error) {
+      if (!(error instanceof UnreachableError)) throw error;
+      throw new PoolUnavailableError("no pool answers at this mesh", { cause: error });
+    }
+  }
+
+  /** Asks a sandbox, under the target's fence. Throws what it answers, UnreachableError, DeadlineError,
+   * CanceledError, ConnectionError. */
+  async sandbox<V extends CallVerb>(
+    target: Target,
+    verb: V,
+    request: SandboxRequest<V>,
+    options: CallOptions = {},
+  ): Promise<SandboxAnswer<V>> {
+    const subject = sandboxSubject(this.link.tenant, target.sandbox, verb);
+    const again = REPEATABLE.has(verb) && options.once !== true ? { againAfterMs: 5_000 } : {};
+    const fenced = { ...target.fence, ...request };
+    const schema = SANDBOX_VERBS[verb].answer;
+    const answer = await this.#call(target.sandbox, subject, fenced, schema, { ...again, ...options });
+    return answer as SandboxAnswer<V>;
+  }
+
+  async #call(
+    responder: string,
+    subject: string,
+    request: object,
+    schema: Schema,
+    options: CallOptions,
+  ): Promise<unknown> {
+    const body = encode({ version: 1, ...request });
+    const patience = new Patience(options);
+    for (;;) {
+      this.throwIfClosed();
+      options.between?.();
+      try {
+        const asked = { timeoutMs: patience.nextTryMs(), ...signalOf(options.signal) };
+        const answer = await this.link.request(responder, subject, body, asked);
+        return parseAnswer(schema, answer.data);
+      } catch (error) {
+        await patience.judge(error);
+      }
+    }
+  }
+
+  throwIfClosed(): void {
+    if (this.closed === undefined) return;
+    throw new ConnectionError("the connection to the mesh is closed", { cause: this.closed.reason });
+  }
+}
+
+const signalOf = (signal: AbortSignal | undefined) => (signal === undefined ? {} : { signal });
+
+/** How often and how long one call is tried. */
+class Patience {
+  readonly #options: CallOptions;
+  readonly #deadlineAt: number;
+  #absentSince: number | undefined;
+  #waitMs = 50;
+
+  constructor(options: CallOptions) {
+    this.#options = options;
+    this.#deadlineAt = Date.now() + (options.timeoutMs ?? CALL_TIMEOUT_MS);
+  }
+
+  nextTryMs(): number {
+    const left = Math.max(1, this.#deadlineAt - Date.now());
+    return Math.min(left, this.#options.againAfterMs ?? left);
+  }
+
+  /** Returns when it is time to try again; throws `error` where it is not to be tried again. */
+  async judge(error: unknown): Promise<void> {
+    const { againAfterMs, signal } = this.#options;
+    const absent = error instanceof UnreachableError;
+    const unanswered = error instanceof DeadlineError || error instanceof ConnectionError;
+    // An answer that carries one of these errors cannot be: only the link makes them.
+    if (!absent && !(unanswered && againAfterMs !== undefined)) throw error;
+    const now = Date.now();
+    if (absent) {
+      this.#absentSince ??= now;
+      if (now - this.#absentSince > (this.#options.absentMs ?? ABSENT_MS)) throw error;
+    } else {
+      this.#absentSince = undefined;
+    }
+    if (now + this.#waitMs >= this.#deadlineAt) throw error;
+    if (!(error instanceof DeadlineError)) {
+      await pause(this.#waitMs * (0.5 + Math.random()), signal);
+      this.#waitMs = Math.min(this.#waitMs * 2, 1_000);
+    }
+    if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
+  }
+}

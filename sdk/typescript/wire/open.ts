@@ -1,0 +1,27 @@
+// Opens a connection from settings.
+import { parseCreds } from "../../../broker/credentials/index.ts";
+import { connect } from "../../../broker/link/connect.ts";
+import type { Link } from "../../../broker/link/link.ts";
+import type { Settings } from "../settings.ts";
+
+export interface OpenOptions {
+  /** What the connection is for; shown in the server's list. */
+  name: string;
+  timeoutMs: number;
+  /** Goes on trying until then while no server is there. */
+  patient?: boolean;
+}
+
+/** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError. */
+export function openLink(settings: Settings, options: OpenOptions): Promise<Link> {
+  return connect({
+    urls: settings.urls,
+    credentials: parseCreds(settings.credentials),
+    tenant: settings.tenant,
+    user: settings.user,
+    name: `${settings.user} ${options.name}`,
+    connectTimeoutMs: options.timeoutMs,
+    patient: options.patient === true,
+    reconnect: { firstMs: 50, baseMs: 200, maxMs: 2_000 },
+  });
+}

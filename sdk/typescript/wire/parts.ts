@@ -1,0 +1,104 @@
+// Uploads: a byte stream in numbered parts, a few in flight, each answered; what got lost is sent again from the
+// first part that is not known to have arrived. Memory is the window and no more.
+import {
+  ConnectionError,
+  DeadlineError,
+  InvalidRequestError,
+  MAX_CHUNK_BYTES,
+  UnreachableError,
+} from "../../../broker/contract/index.ts";
+import { pause } from "./pause.ts";
+
+export interface Part {
+  offset: number;
+  data: Uint8Array;
+  last: boolean;
+}
+
+export interface PartOptions {
+  /** Sends one part once; resolves when it was accepted. */
+  send: (part: Part) => Promise<unknown>;
+  /** In flight at once. */
+  window?: number;
+  /** Give up when nothing was accepted for this long; ms. */
+  giveUpMs?: number;
+  signal?: AbortSignal | undefined;
+}
+
+type Source = AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
+type Settled = { error?: unknown };
+interface InFlight {
+  part: Part;
+  answer: Promise<Settled>;
+}
+
+const WINDOW = 4;
+const GIVE_UP_MS = 60_000;
+
+/** Cuts and joins to parts of MAX_CHUNK_BYTES, the last one marked; an empty source is one empty last part. What it
+ * gives is copied where it is joined, so that a source may reuse its buffer. */
+export async function* partsOf(source: Source): AsyncGenerator<Part, void, void> {
+  let buffer = Buffer.allocUnsafe(MAX_CHUNK_BYTES);
+  let filled = 0;
+  let offset = 0;
+  for await (const piece of source) {
+    const data = typeof piece === "string" ? Buffer.from(piece, "utf8") : piece;
+    let used = 0;
+    while (used < data.length) {
+      // Sent only when more has come: so that the last part, whatever its length, is known to be the last.
+      if (filled === MAX_CHUNK_BYTES) {
+        yield { offset, data: buffer, last: false };
+        offset += filled;
+        buffer = Buffer.allocUnsafe(MAX_CHUNK_BYTES);
+        filled = 0;
+      }
+      const length = Math.min(data.length - used, MAX_CHUNK_BYTES - filled);
+      buffer.set(data.subarray(used, used + length), filled);
+      filled += length;
+      used += length;
+    }
+  }
+  yield { offset, data: buffer.subarray(0, filled), last: true };
+}
+
+/** Sends all; resolves to the number of bytes when the last part was accepted. */
+export async function sendParts(parts: AsyncIterable<Part>, options: PartOptions): Promise<number> {
+  const inFlight: InFlight[] = [];
+  let total = 0;
+  for await (const part of parts) {
+    if (inFlight.length >= (options.window ?? WINDOW)) await settleOldest(inFlight, options);
+    inFlight.push(launch(part, options));
+    total = part.offset + part.data.length;
+  }
+  while (inFlight.length > 0) await settleOldest(inFlight, options);
+  return total;
+}
+
+function launch(part: Part, { send }: PartOptions): InFlight {
+  const answer = send(part).then(
+    () => ({}),
+    (error: unknown) => ({ error }),
+  );
+  return { part, answer };
+}
+
+async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise<void> {
+  const giveUpAt = Date.now() + (options.giveUpMs ?? GIVE_UP_MS);
+  let again = false;
+  for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1_000)) {
+    const { error } = (await inFlight[0]?.answer) ?? {};
+    if (error === undefined) {
+      inFlight.shift();
+      return;
+    }
+    const lost =
+      error instanceof DeadlineError || error instanceof ConnectionError || error instanceof UnreachableError;
+    // A part behind a lost one is refused for the gap; that is no fault of the caller's.
+    const gap = again && error instanceof InvalidRequestError && error.field === "offset";
+    if (!(lost || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
+    again = true;
+    await Promise.all(inFlight.map((each) => each.answer));
+    await pause(waitMs, options.signal);
+    for (const each of inFlight) each.answer = launch(each.part, options).answer;
+  }
+}

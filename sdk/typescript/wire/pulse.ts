@@ -1,0 +1,39 @@
+// One timer for all that waits on a connection: deadlines and silence are looked at twice a second, so that a
+// command costs no timer of its own.
+
+const TICK_MS = 500;
+
+export interface Waiting {
+  onTick(now: number): void;
+  /** The connection was lost and is back: what was published meanwhile, either way, may be gone. */
+  onReconnect(): void;
+}
+
+export class Pulse {
+  readonly #waiting = new Set<Waiting>();
+  #timer: NodeJS.Timeout | undefined;
+
+  add(waiting: Waiting): void {
+    this.#waiting.add(waiting);
+    // Keeps the process alive, since something is waited for.
+    this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  delete(waiting: Waiting): void {
+    this.#waiting.delete(waiting);
+  }
+
+  reconnected(): void {
+    for (const waiting of [...this.#waiting]) waiting.onReconnect();
+  }
+
+  #tick(): void {
+    // Stopped here and not in `delete`, so that commands one after another share one timer.
+    if (this.#waiting.size === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+    }
+    const now = Date.now();
+    for (const waiting of [...this.#waiting]) waiting.onTick(now);
+  }
+}
