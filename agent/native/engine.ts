@@ -1,6 +1,6 @@
 // The engine's JavaScript half: loads the native library, packs nothing and decides nothing; it turns frames into
 // calls of the command they belong to.
-import { dlopen, FFIType, type Pointer, ptr, toArrayBuffer } from "bun:ffi";
+import { dlopen, FFIType, ptr, toArrayBuffer } from "bun:ffi";
 
 const BOX_BYTES = 512 * 1024;
 const HEADER_BYTES = 16;
@@ -48,6 +48,8 @@ export interface EngineListener {
 const SYMBOLS = {
   engine_open: { args: [], returns: FFIType.i32 },
   engine_reap: { args: [], returns: FFIType.i32 },
+  engine_hide: { args: [FFIType.ptr], returns: FFIType.i32 },
+  engine_soft_files: { args: [FFIType.u32], returns: FFIType.void },
   engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
   engine_take: { args: [], returns: FFIType.i32 },
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
@@ -80,14 +82,15 @@ export class Engine {
     const fd = symbols.engine_open();
     if (fd < 0) throw new Error(`the engine could not start (errno ${-fd})`);
     const box = (index: number): Buffer => {
-      const address: Pointer | null = symbols.engine_box(index);
-      if (address === null) throw new Error("the engine has no outbox");
+      const address = symbols.engine_box(index);
+      if (typeof address !== "number") throw new Error("the engine has no outbox");
       return Buffer.from(toArrayBuffer(address, 0, BOX_BYTES));
     };
     const engine = new Engine(symbols, [box(0), box(1)]);
-    // A socket, since that is what Bun's loop waits for by itself; a pipe would be read by its thread pool.
+    // A socket, since that is what Bun's loop waits for by itself; a pipe would be read by its thread pool. The types
+    // know `fd` for listening and sending only.
     const options = { fd, socket: { data: () => engine.#take() } };
-    const socket = await Bun.connect(options);
+    const socket = await Bun.connect(options as unknown as Bun.UnixSocketOptions<undefined>);
     socket.unref();
     return engine;
   }
@@ -97,6 +100,17 @@ export class Engine {
   reapOrphans(): void {
     const result = this.#native.engine_reap();
     if (result < 0) throw new Error(`cannot become the reaper of orphans (errno ${-result})`);
+  }
+
+  /** Closes this process to others of its user, and gives it its name in process lists. */
+  hide(name: string): void {
+    const result = this.#native.engine_hide(ptr(Buffer.from(`${name}\0`)));
+    if (result < 0) throw new Error(`cannot hide this process from others (errno ${-result})`);
+  }
+
+  /** The soft limit of open files that commands get (Bun has raised the daemon's own). */
+  setSoftFiles(limit: number): void {
+    this.#native.engine_soft_files(limit);
   }
 
   /** Begins a command packed by request.ts. Answers its handle, or a negative errno. */
@@ -144,7 +158,14 @@ export class Engine {
     this.#next = this.#next === 0 ? 1 : 0;
     for (let at = 0; at < length; ) {
       const size = box.readUInt32LE(at + 8);
-      this.#frame(box, box.readUInt32LE(at), box.readUInt32LE(at + 4), at + HEADER_BYTES, size);
+      try {
+        this.#frame(box, box.readUInt32LE(at), box.readUInt32LE(at + 4), at + HEADER_BYTES, size);
+      } catch (thrown) {
+        // One command's fault must not take the others' frames with it; it is reported as uncaught.
+        queueMicrotask(() => {
+          throw thrown;
+        });
+      }
       at += HEADER_BYTES + ((size + 7) & ~7);
     }
   }

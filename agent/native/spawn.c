@@ -38,6 +38,7 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define FULL (48 * 1024)      // wake JavaScript at once from here on
 #define LINGER_NS 2000000LL   // output waits this long for the command's end, to be handed over together
 #define DRAIN_NS 10000000LL   // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
+#define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
 #define SLOTS 65536
 
 struct frame { uint32_t handle, type, length, pad; };
@@ -62,9 +63,10 @@ static uint16_t generations[SLOTS];
 static uint32_t used, free_hint;
 static char *box[2];
 static uint32_t box_length, current, woken, blocked, draining;
-static int64_t flush_at;
+static int64_t flush_at, retry_at;
 static int epoll = -1, control = -1, wake_fd = -1, null_fd = -1;
-static volatile sig_atomic_t reaping, child_ended;
+static volatile sig_atomic_t child_ended;
+static uint64_t soft_files;   // commands' soft limit of open files, where it is not the daemon's
 static char child_stack[64 * 1024] __attribute__((aligned(64)));
 
 static int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
@@ -169,6 +171,10 @@ static int child_main(void *arg) {
 #ifdef SYS_close_range
   syscall(SYS_close_range, 3u, ~0u, 0u);
 #endif
+  struct rlimit files;
+  if (soft_files && getrlimit(RLIMIT_NOFILE, &files) == 0 && soft_files < files.rlim_max) {
+    files.rlim_cur = soft_files; setrlimit(RLIMIT_NOFILE, &files);
+  }
   uint32_t *limit = r->groups + r->ngroups;
   for (int i = 0; i < r->nlimits; i++, limit += 3) {
     uint64_t v = (uint64_t)limit[2] << 32 | limit[1]; struct rlimit value = {v, v};
@@ -272,13 +278,24 @@ static void on_writable(struct command *c) {
   if (n < 0 || c->close_stdin) close_at(c, K_IN);
   put(c, STDIN, NULL, 0); wake();
 }
+// Orphans have the session of the command they come from. What has the daemon's own session was started by another part
+// of it, which waits for it itself: it is left alone, unless nobody has come for it after a while.
 static void reap_foreign(void) {
+  static pid_t left; static int64_t left_at;
+  retry_at = 0;
   for (siginfo_t i;;) {
     i.si_pid = 0;
-    if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0 || BOX - box_length < ROOM) return;
+    if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return;
+    if (BOX - box_length < ROOM) { retry_at = now_ns() + LEFT_NS / 10; return; }
     struct command *own = NULL;
     for (uint32_t s = 0; s < used && !own; s++) if (slots[s] && slots[s]->pid == i.si_pid && !slots[s]->exited) own = slots[s];
-    if (own) on_exit_of(own); else waitpid(i.si_pid, NULL, WNOHANG);
+    if (own) { on_exit_of(own); continue; }
+    if (getsid(i.si_pid) == getsid(0)) {
+      int64_t now = now_ns();
+      if (left != i.si_pid) { left = i.si_pid; left_at = now; }
+      if (now - left_at < LEFT_NS) { retry_at = now + LEFT_NS / 10; return; }
+    }
+    waitpid(i.si_pid, NULL, WNOHANG);
   }
 }
 static int64_t end_drains(int64_t now) {
@@ -294,10 +311,11 @@ static void *engine(void *unused) {
   struct epoll_event events[64];
   for (;;) {
     pthread_mutex_lock(&lock);
-    if (child_ended) { child_ended = 0; reap_foreign(); }
-    int64_t now = flush_at || draining ? now_ns() : 0, next = draining ? end_drains(now) : INT64_MAX;
+    if (child_ended || (retry_at && retry_at <= now_ns())) { child_ended = 0; reap_foreign(); }
+    int64_t now = flush_at || draining || retry_at ? now_ns() : 0, next = draining ? end_drains(now) : INT64_MAX;
     if (flush_at && flush_at <= now) wake();
     if (flush_at && flush_at < next) next = flush_at;
+    if (retry_at && retry_at < next) next = retry_at;
     blocked = BOX - box_length < 4 * ROOM;
     if (blocked) wake();
     int full = blocked;
@@ -358,9 +376,16 @@ int engine_reap(void) {
   struct sigaction a = {.sa_handler = on_sigchld, .sa_flags = SA_RESTART | SA_NOCLDSTOP}; sigset_t chld;
   sigemptyset(&chld); sigaddset(&chld, SIGCHLD); pthread_sigmask(SIG_BLOCK, &chld, NULL);  // the engine's thread takes it
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || sigaction(SIGCHLD, &a, NULL) < 0) return -errno;
-  reaping = 1; child_ended = 1; kick();
+  child_ended = 1; kick();
   return 0;
 }
+/** Closes this process to others of its user: no memory, environment or descriptors of it can be read or traced. */
+int engine_hide(const char *name) {
+  prctl(PR_SET_NAME, name);
+  return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
+}
+/** The soft limit of open files that commands get, in place of the daemon's own. */
+void engine_soft_files(uint32_t limit) { soft_files = limit; }
 void *engine_box(int index) { return box[index]; }
 /** Bytes of frames in the other box than the last time, 0 for none. They stay until the next call. */
 int engine_take(void) {

@@ -1,0 +1,67 @@
+// For settle.test.ts: a process that settles as the daemon does, and says what became of it as JSON.
+import { readdirSync, readFileSync } from "node:fs";
+import { Commands } from "../exec/exec.ts";
+import { begin, run, testEngine, until } from "../exec/testing.ts";
+import { commandEnvironment } from "./environment.ts";
+import { settleProcess } from "./settle.ts";
+
+const what = process.argv[2];
+const engine = await testEngine();
+const commands = new Commands({ engine, environment: commandEnvironment(settleProcess(engine)), cwd: "/" });
+
+const zombies = (): number =>
+  readdirSync("/proc").filter((pid) => {
+    try {
+      return (
+        /^\d+$/.test(pid) &&
+        new RegExp(`\\) Z ${process.pid} `).test(readFileSync(`/proc/${pid}/stat`, "latin1"))
+      );
+    } catch {
+      return false;
+    }
+  }).length;
+
+async function answer(): Promise<object> {
+  switch (what) {
+    case "orphans": {
+      const codes = Array.from({ length: 200 }, (_, i) => i);
+      // Each leaves an orphan with another session, and one in its own.
+      const ends = await Promise.all(
+        codes.map((code) =>
+          run(commands, { shell: `(setsid true &); (sleep 0.1 >/dev/null 2>&1 &); exit ${code}` }),
+        ),
+      );
+      const orphan = begin(commands, { shell: "(setsid sleep 0.3 >/dev/null 2>&1 & echo $!) | cat" });
+      const pid = Number((await orphan.ended).text);
+      const parent = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ")[1]?.split(" ")[1];
+      await until(
+        "all orphans are gone",
+        () => zombies() === 0 && !readdirSync("/proc").includes(String(pid)),
+      );
+      const told = ends.every(({ outcome }, code) => outcome.type === "exited" && outcome.code === code);
+      return { codes: told, orphansSeen: Number(parent) === process.pid, zombies: zombies() };
+    }
+    case "bun-spawn": {
+      const codes = await Promise.all(
+        Array.from({ length: 20 }, () => Bun.spawn(["sh", "-c", "exit 7"]).exited),
+      );
+      await until("no zombie is left", () => zombies() === 0);
+      return { codes, zombies: zombies() };
+    }
+    case "hidden": {
+      const read = (file: string): Promise<string> =>
+        run(commands, { shell: `cat /proc/${process.pid}/${file} 2>/dev/null` }).then((end) => end.text);
+      const fds = await run(commands, { shell: `ls /proc/${process.pid}/fd 2>/dev/null` });
+      return {
+        environ: await read("environ"),
+        maps: await read("maps"),
+        fds: fds.text,
+        name: (await read("comm")).trim(),
+      };
+    }
+    default:
+      return { soft: (await run(commands, { shell: "ulimit -Sn" })).text.trim() };
+  }
+}
+console.log(JSON.stringify(await answer()));
+process.exit(0);

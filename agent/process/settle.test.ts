@@ -1,0 +1,35 @@
+// The daemon's duties to processes that nobody waits for. In a process of its own: they hold for a whole process.
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import { run, testCommands } from "../exec/testing.ts";
+
+const FIXTURE = join(import.meta.dir, "settle.fixture.ts");
+
+async function fixture(what: string, user?: string): Promise<Record<string, unknown>> {
+  const commands = await testCommands();
+  const argv = [process.execPath, FIXTURE, what];
+  const ended = await run(commands, {
+    argv,
+    env: { SANDMESH_NOFILE: "256" },
+    ...(user !== undefined && { user }),
+  });
+  expect([ended.outcome, ended.stderr.toString()]).toEqual([{ type: "exited", code: 0 }, ""]);
+  return JSON.parse(ended.text);
+}
+
+test("orphans are reaped, and none of the own commands' statuses is stolen", async () => {
+  expect(await fixture("orphans")).toEqual({ codes: true, orphansSeen: true, zombies: 0 });
+}, 60_000);
+
+test("what another part of the daemon starts keeps its status", async () => {
+  expect(await fixture("bun-spawn")).toEqual({ codes: Array(20).fill(7), zombies: 0 });
+}, 30_000);
+
+test("another process of the same user can read neither environment nor memory nor descriptors", async () => {
+  const answer = await fixture("hidden", process.getuid?.() === 0 ? "65534:65534" : undefined);
+  expect(answer).toEqual({ environ: "", maps: "", fds: "", name: "sandmesh-agent" });
+}, 30_000);
+
+test("commands get the soft limit of open files that the launcher found", async () => {
+  expect(await fixture("files")).toEqual({ soft: "256" });
+}, 30_000);
