@@ -1,8 +1,9 @@
 // What a one-machine mesh has left behind, counted from the kernel and the disk; and clearing it after a kill.
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import { type Logger, pino } from "pino";
 import { createLocalProvider, leftovers } from "../../pool/provider/local/index.ts";
-import { type HomePaths, readProcess, runningSupervisor } from "./home.ts";
+import { type HomePaths, runningSupervisor } from "./home.ts";
 
 export interface LeftOnMachine {
   sandboxes: number;
@@ -17,17 +18,30 @@ export async function leftBehind(paths: HomePaths): Promise<LeftOnMachine> {
 
 /** Ends what a killed mesh left in this home, its lease records among it. Only for a home in which none is up. */
 export async function clearLeft(paths: HomePaths): Promise<void> {
-  if (runningSupervisor(paths) !== undefined || readProcess(paths.supervisor) !== undefined) return;
-  const provider = createLocalProvider({
-    stateDir: paths.local,
-    daemonDir: join(import.meta.dir, "..", "..", "dist", "daemon"),
-    natsUrl: "nats://127.0.0.1:1",
-  });
-  const signal = AbortSignal.timeout(60_000);
+  if (runningSupervisor(paths) !== undefined) return;
+  await endLocal(paths, pino({ level: "silent" }));
+  rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
+}
+
+/** Removes all local sandboxes of this home, and the relay. */
+export async function endLocal(paths: HomePaths, log: Logger): Promise<void> {
+  const provider = createLocalProvider({ ...localSettings(paths, "127.0.0.1:1"), log });
   try {
-    for (const { sandbox } of await provider.list(signal)) await provider.remove(sandbox, undefined, signal);
+    await provider.end(AbortSignal.timeout(END_MS));
   } finally {
     await provider.close();
   }
-  rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
 }
+
+/** The local provider's settings for a mesh in this home. `nats` is host:port. */
+export function localSettings(paths: HomePaths, nats: string) {
+  return {
+    stateDir: paths.local,
+    daemonDir: join(import.meta.dir, "..", "..", "dist", "daemon"),
+    natsUrl: nats,
+    // The mesh's own keys and credentials are nothing for a sandbox that sees this machine's files.
+    hide: [paths.home],
+  };
+}
+
+const END_MS = 60_000;

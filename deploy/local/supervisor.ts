@@ -22,7 +22,7 @@ import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { type Child, keepRunning } from "./child.ts";
 import { type HomePaths, makeHome, nameProcess, runningSupervisor, writePrivate } from "./home.ts";
-import { leftBehind } from "./left.ts";
+import { endLocal, leftBehind, localSettings } from "./left.ts";
 
 const TENANT = "default";
 const OPERATOR = "operator";
@@ -53,7 +53,7 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
   writePrivate(paths.poolCredentials, formatCreds(server.keys.mintPool()));
   writePrivate(paths.poolKeys, server.keys.format());
   const settings: Record<string, Record<string, unknown>> = {
-    local: { stateDir: paths.local, daemonDir: join(ROOT, "dist", "daemon"), natsUrl: server.url },
+    local: localSettings(paths, new URL(server.url).host),
     simulated: {},
   };
   const config = {
@@ -186,6 +186,9 @@ class Mesh {
           });
     await this.#pool?.stop(10_000);
     await this.#operator?.close();
+    await endLocal(this.#paths, this.#log).catch((error) => {
+      this.#log.error({ error: toSandmeshError(error).message }, "could not end the local provider");
+    });
     const left = { ...(await leftBehind(this.#paths)), leases: Number.isFinite(leases) ? leases : -1 };
     await this.#server?.stop();
     this.#log.info(left, "down");

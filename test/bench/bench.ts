@@ -1,0 +1,58 @@
+// What the benchmarks share: a mesh of their own, percentiles, one line of JSON.
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { UpOptions } from "../../deploy/local/supervisor.ts";
+import { describeLeft, down, up } from "../../deploy/local/up.ts";
+import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
+
+export const progress = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+/** The value below which `share` (0 to 1) of them are; NaN of none. */
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+
+export const round = (value: number, digits = 3): number => Number(value.toFixed(digits));
+
+export interface BenchMesh {
+  mesh: Mesh;
+  home: string;
+  url: string;
+  credentials: string;
+}
+
+/** Starts a mesh of its own, runs `measure`, ends the mesh, and prints what `measure` returned as one line. Exits with
+ * 1 where anything was left behind. */
+export async function bench(
+  options: UpOptions,
+  measure: (mesh: BenchMesh) => Promise<object>,
+): Promise<void> {
+  const home = await mkdtemp(join(tmpdir(), "sandmesh-bench-"));
+  try {
+    const address = await up(home, options);
+    let result: object;
+    try {
+      await using mesh = await connect({ url: address.url, credentials: address.credentials });
+      result = await measure({ mesh, home, ...address });
+    } finally {
+      const left = await down(home);
+      progress(describeLeft(left));
+      if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
+    }
+    process.stdout.write(`${JSON.stringify(result)}\n`);
+  } finally {
+    await rm(home, { recursive: true, force: true });
+  }
+}
+
+/** The number behind `flag`, such as `--n 100`. */
+export function numberFlag(flag: string, byDefault: number): number {
+  const at = process.argv.indexOf(flag);
+  const value = at < 0 ? byDefault : Number(process.argv[at + 1]);
+  if (!Number.isInteger(value) || value < 1) throw new Error(`${flag} takes a whole number`);
+  return value;
+}

@@ -1,0 +1,83 @@
+// `bench exec`: a no-op command through the whole wire, beside a C loop of posix_spawn in the same sandbox.
+//
+// Both run the same program (/bin/true) with two pipes read to their end, in alternating rounds, so that a noisy
+// machine is noisy for both.
+import type { Sandbox } from "../../sdk/typescript/mod.ts";
+import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { installFloor, runFloor } from "./floor.ts";
+
+const ROUNDS = 10;
+const NOOP = ["/bin/true"];
+const SHELL_NOOP = "true";
+
+async function timed(times: number, once: () => Promise<unknown>): Promise<number[]> {
+  const took: number[] = [];
+  for (let i = 0; i < times; i++) {
+    const began = performance.now();
+    await once();
+    took.push(performance.now() - began);
+  }
+  return took;
+}
+
+/** Commands a second with `width` of them under way. */
+async function throughput(count: number, width: number, once: () => Promise<unknown>): Promise<number> {
+  const began = performance.now();
+  let next = 0;
+  await Promise.all(
+    Array.from({ length: width }, async () => {
+      while (next++ < count) await once();
+    }),
+  );
+  return (count / (performance.now() - began)) * 1000;
+}
+
+async function measure(box: Sandbox, n: number): Promise<object> {
+  const each = Math.max(1, Math.round(n / ROUNDS));
+  const times: Record<"floor" | "argv" | "ping" | "shellFloor" | "shell" | "session", number[]> = {
+    floor: [],
+    argv: [],
+    ping: [],
+    shellFloor: [],
+    shell: [],
+    session: [],
+  };
+  const c32: number[] = [];
+  const c32Floor: number[] = [];
+  const session = await box.shell();
+  await installFloor(box);
+  await timed(100, () => box.exec(NOOP, { check: true }));
+  for (let i = 0; i < ROUNDS; i++) {
+    times.floor.push(...(await runFloor(box, each, 1, NOOP)).ms);
+    times.argv.push(...(await timed(each, () => box.exec(NOOP, { check: true }))));
+    times.ping.push(...(await timed(each, () => box.ping())));
+    times.shellFloor.push(...(await runFloor(box, each, 1, ["/bin/bash", "-c", SHELL_NOOP])).ms);
+    times.shell.push(...(await timed(each, () => box.exec(SHELL_NOOP, { check: true }))));
+    times.session.push(...(await timed(each, () => session.exec(SHELL_NOOP))));
+    c32Floor.push((await runFloor(box, each * 4, 32, NOOP)).per_s);
+    c32.push(await throughput(each * 4, 32, () => box.exec(NOOP, { check: true })));
+    progress(
+      `round ${i + 1}/${ROUNDS}: floor ${round(percentile(times.floor, 0.5))} ms, argv ${round(percentile(times.argv, 0.5))} ms`,
+    );
+  }
+  const p50 = (values: number[]) => round(percentile(values, 0.5));
+  return {
+    n: times.argv.length,
+    floor_p50_ms: p50(times.floor),
+    argv_p50_ms: p50(times.argv),
+    argv_p99_ms: round(percentile(times.argv, 0.99)),
+    ping_p50_ms: p50(times.ping),
+    argv_ratio: round(percentile(times.argv, 0.5) / percentile(times.floor, 0.5), 2),
+    shell_floor_p50_ms: p50(times.shellFloor),
+    shell_p50_ms: p50(times.shell),
+    shell_ratio: round(percentile(times.shell, 0.5) / percentile(times.shellFloor, 0.5), 2),
+    session_p50_ms: p50(times.session),
+    c32_per_s: Math.round(percentile(c32, 0.5)),
+    c32_floor_per_s: Math.round(percentile(c32Floor, 0.5)),
+  };
+}
+
+await bench({}, async ({ mesh }) => {
+  await using box = await mesh.acquire({ image: "host" });
+  return await measure(box, numberFlag("--n", 2000));
+});
