@@ -1,11 +1,24 @@
 // The little of JetStream that records need, over a Link: API calls, and an inbox for answers that come on a subject of
 // the pool's own (JetStream's answers fit no `rep` subject: they are of no tenant).
 import { randomBytes } from "node:crypto";
-import { DeadlineError, decode, type SandmeshError, UnreachableError } from "../contract/index.ts";
+import * as v from "valibot";
+import { DeadlineError, decode, toSandmeshError, UnreachableError } from "../contract/index.ts";
 import type { Link, Message, Subscription } from "./link.ts";
 
-/** Every answer whose subject ends in a token that `expect` was called with. */
-export class Inbox {
+const CALL_TIMEOUT_MS = 5_000;
+const RETRY_MS = 200;
+
+/** What stands in JetStream's answers where it refuses. */
+export const ApiFailure = v.optional(
+  v.looseObject({
+    code: v.optional(v.number()),
+    err_code: v.optional(v.number()),
+    description: v.optional(v.string()),
+  }),
+);
+
+/** Hands each answer to whom `expect` made its subject for. */
+class Inbox {
   readonly #prefix = `inb.v1.pool.${randomBytes(6).toString("hex")}`;
   readonly #handlers = new Map<string, (message: Message) => void>();
   readonly #subscription: Subscription;
@@ -33,64 +46,71 @@ export class Inbox {
   }
 }
 
-/** An error that JetStream answered with. */
-export interface ApiError {
-  code: number;
-  err_code?: number;
-  description?: string;
-}
+export class JetStream {
+  readonly link: Link;
+  readonly inbox: Inbox;
+  #closed = false;
 
-export function apiErrorOf(answer: Record<string, unknown>): ApiError | undefined {
-  const { error } = answer;
-  return typeof error === "object" && error !== null ? (error as ApiError) : undefined;
-}
+  constructor(link: Link) {
+    this.link = link;
+    this.inbox = new Inbox(link);
+  }
 
-const noJetStream = (): SandmeshError =>
-  new UnreachableError("JetStream does not answer: it is off, or its stream has no leader");
+  /** One call of the API. Throws UnreachableError or DeadlineError; what JetStream refuses is in the answer. */
+  async call(what: string, body: object): Promise<Record<string, unknown>> {
+    const data = Buffer.from(JSON.stringify(body));
+    const messages = await this.collect(`$JS.API.${what}`, data, () => true);
+    return decode(messages[0]?.data ?? new Uint8Array(0));
+  }
 
-/** One call of JetStream's API. Throws UnreachableError or DeadlineError; what JetStream refuses is in the answer. */
-export async function callApi(
-  link: Link,
-  inbox: Inbox,
-  what: string,
-  body: object,
-  timeoutMs: number,
-): Promise<Record<string, unknown>> {
-  const data = Buffer.from(JSON.stringify(body));
-  const messages = await collect(link, inbox, `$JS.API.${what}`, data, timeoutMs, () => true);
-  return decode(messages[0]?.data ?? new Uint8Array(0));
-}
-
-/** The answers to one message, up to and with the one that `isLast` says true of. */
-export function collect(
-  link: Link,
-  inbox: Inbox,
-  subject: string,
-  data: Uint8Array,
-  timeoutMs: number,
-  isLast: (message: Message) => boolean,
-): Promise<Message[]> {
-  return new Promise((resolve, reject) => {
-    const messages: Message[] = [];
-    const end = (settle: () => void) => {
-      clearTimeout(timer);
-      forget();
-      settle();
-    };
-    const { reply, forget } = inbox.expect((message) => {
-      if (message.header("Status") === "503") return end(() => reject(noJetStream()));
-      messages.push(message);
-      if (isLast(message)) end(() => resolve(messages));
+  /** The answers to one message, up to and with the one that `isLast` says true of. */
+  collect(subject: string, data: Uint8Array, isLast: (message: Message) => boolean): Promise<Message[]> {
+    return new Promise((resolve, reject) => {
+      const messages: Message[] = [];
+      const end = (settle: () => void) => {
+        clearTimeout(timer);
+        forget();
+        settle();
+      };
+      const { reply, forget } = this.inbox.expect((message) => {
+        if (message.header("Status") === "503") {
+          end(() =>
+            reject(new UnreachableError("JetStream does not answer: it is off, or its stream has no leader")),
+          );
+          return;
+        }
+        messages.push(message);
+        if (isLast(message)) end(() => resolve(messages));
+      });
+      const late = () =>
+        new DeadlineError(`JetStream did not answer ${subject} within ${CALL_TIMEOUT_MS} ms`);
+      const timer = setTimeout(() => end(() => reject(late())), CALL_TIMEOUT_MS);
+      try {
+        this.link.publish(subject, data, { reply });
+      } catch (error) {
+        end(() => reject(error));
+      }
     });
-    const timer = setTimeout(
-      () =>
-        end(() => reject(new DeadlineError(`JetStream did not answer ${subject} within ${timeoutMs} ms`))),
-      timeoutMs,
-    );
-    try {
-      link.publish(subject, data, { reply });
-    } catch (error) {
-      end(() => reject(error));
+  }
+
+  /** Tries again until `deadline` (of performance.now) while JetStream is away or, where `conflicts`, another writer
+   * comes between. */
+  async retry(deadline: number, attempt: () => Promise<void>, conflicts = false): Promise<void> {
+    for (;;) {
+      try {
+        return await attempt();
+      } catch (error) {
+        const { code } = toSandmeshError(error);
+        const passing =
+          code === "unreachable" || code === "deadline_exceeded" || (conflicts && code === "conflict");
+        if (!passing || this.#closed || performance.now() + RETRY_MS > deadline) throw error;
+        await new Promise((go) => setTimeout(go, RETRY_MS));
+      }
     }
-  });
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.inbox.close();
+  }
 }
