@@ -1,0 +1,221 @@
+// Limits by cgroup, v1 or v2, below the group the mesh itself runs in, so that its own limits go on to hold.
+import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { ProviderError, type SandboxSpec } from "../../../broker/contract/index.ts";
+
+export const CONTROLLERS = ["cpu", "memory", "pids"] as const;
+export type Controller = (typeof CONTROLLERS)[number];
+/** A place below which groups can be made. Version 2 has one for all its controllers. */
+export interface Hierarchy {
+  version: 1 | 2;
+  controllers: Controller[];
+  base: string;
+}
+const CPU_PERIOD_US = 100_000;
+const isController = (name: string): name is Controller => CONTROLLERS.some((c) => c === name);
+
+/** What of /proc/self/mountinfo and /proc/self/cgroup names as hierarchies, whether writable or not. Pure. */
+export function parseHierarchies(mountinfo: string, cgroup: string): Hierarchy[] {
+  const own = new Map(
+    cgroup.split("\n").flatMap((line) => {
+      const [, names = "", path = "/"] = line.match(/^\d+:([^:]*):(.*)$/) ?? [];
+      return names.split(",").map((name) => [name, path] as const);
+    }),
+  );
+  return mountinfo.split("\n").flatMap((line): Hierarchy[] => {
+    const [left = "", right = ""] = line.split(" - ");
+    const [, , , root = "/", mountPoint = ""] = left.split(" ");
+    const [type, , options = ""] = right.split(" ");
+    if (type === "cgroup2") {
+      return [{ version: 2, controllers: [], base: join(mountPoint, below(own.get("") ?? "/", root)) }];
+    }
+    const controllers = options.split(",").filter(isController);
+    const [first] = controllers;
+    if (type !== "cgroup" || first === undefined) return [];
+    return [{ version: 1, controllers, base: join(mountPoint, below(own.get(first) ?? "/", root)) }];
+  });
+}
+
+const below = (path: string, root: string): string =>
+  root !== "/" && path.startsWith(root) ? path.slice(root.length) : path;
+
+/** The values to write, by controller. Pure. */
+export function limitsOf(spec: SandboxSpec, version: 1 | 2): Partial<Record<Controller, [string, string][]>> {
+  const quota = spec.cpu === undefined ? undefined : Math.max(1000, Math.round(spec.cpu * CPU_PERIOD_US));
+  const { memory_bytes: memory, pids } = spec;
+  const limits: Partial<Record<Controller, [string, string][]>> = {};
+  if (version === 1) {
+    if (quota !== undefined) {
+      limits.cpu = [
+        ["cpu.cfs_period_us", `${CPU_PERIOD_US}`],
+        ["cpu.cfs_quota_us", `${quota}`],
+      ];
+    }
+    if (memory !== undefined) limits.memory = [["memory.limit_in_bytes", `${memory}`]];
+  } else {
+    if (quota !== undefined) limits.cpu = [["cpu.max", `${quota} ${CPU_PERIOD_US}`]];
+    if (memory !== undefined) limits.memory = [["memory.max", `${memory}`]];
+  }
+  if (pids !== undefined) limits.pids = [["pids.max", `${pids}`]];
+  return limits;
+}
+
+/** Swap would make a memory limit a matter of patience; where the kernel accounts it, it is limited too. */
+const SWAP: Record<1 | 2, (memory: number) => [string, string]> = {
+  1: (memory) => ["memory.memsw.limit_in_bytes", `${memory}`],
+  2: () => ["memory.swap.max", "0"],
+};
+
+export interface SandboxCgroups {
+  /** To write one's pid to. */
+  procs: string[];
+  /** Folder → where the sandbox sees it. */
+  views: Record<string, string>;
+}
+
+export class Cgroups {
+  readonly #hierarchies: Hierarchy[];
+  readonly #mark: string;
+
+  constructor(mark: string, hierarchies: Hierarchy[] = detect()) {
+    this.#mark = mark;
+    this.#hierarchies = hierarchies;
+  }
+
+  /** Which limits the kernel will hold here. */
+  get enforced(): ReadonlySet<Controller> {
+    return new Set(this.#hierarchies.flatMap((h) => h.controllers));
+  }
+
+  /** Throws ProviderError; what was made by then is left to `remove`. */
+  make(sandbox: string, spec: SandboxSpec): SandboxCgroups {
+    const made: SandboxCgroups = { procs: [], views: {} };
+    for (const hierarchy of this.#hierarchies) {
+      const folder = this.#folder(hierarchy, sandbox);
+      try {
+        mkdirSync(folder, { recursive: true });
+        if (hierarchy.version === 2) delegate(join(hierarchy.base, this.#mark), hierarchy.controllers);
+        const limits = limitsOf(spec, hierarchy.version);
+        for (const [file, value] of hierarchy.controllers.flatMap((c) => limits[c] ?? [])) {
+          writeFileSync(join(folder, file), value);
+        }
+      } catch (cause) {
+        throw new ProviderError(`sandbox ${sandbox}: cgroup ${folder}: ${(cause as Error).message}`, {
+          sandbox,
+          cause,
+        });
+      }
+      if (spec.memory_bytes !== undefined && hierarchy.controllers.includes("memory")) {
+        limitSwap(folder, SWAP[hierarchy.version](spec.memory_bytes));
+      }
+      made.procs.push(join(folder, "cgroup.procs"));
+      made.views[folder] =
+        hierarchy.version === 2 ? "/sys/fs/cgroup" : `/sys/fs/cgroup/${basename(mountOf(hierarchy))}`;
+    }
+    return made;
+  }
+
+  /** How many of the sandbox's processes its memory limit has ended. */
+  oomKills(sandbox: string): number {
+    for (const hierarchy of this.#hierarchies) {
+      if (!hierarchy.controllers.includes("memory")) continue;
+      const file = hierarchy.version === 2 ? "memory.events" : "memory.oom_control";
+      try {
+        const text = readFileSync(join(this.#folder(hierarchy, sandbox), file), "utf8");
+        return Number(text.match(/^oom_kill (\d+)$/m)?.[1] ?? 0);
+      } catch {
+        return 0;
+      }
+    }
+    return 0;
+  }
+
+  /** Removes the sandbox's groups; the ones still there (with a process that has not quite gone) are answered. */
+  remove(sandbox: string): string[] {
+    return this.#hierarchies.map((h) => this.#folder(h, sandbox)).filter((folder) => !removeGroup(folder));
+  }
+
+  /** Names of the sandboxes that have groups, once for each hierarchy. */
+  async names(): Promise<string[]> {
+    const all = await Promise.all(
+      this.#hierarchies.map(async (h) => {
+        const entries = await readdir(join(h.base, this.#mark), { withFileTypes: true }).catch(() => []);
+        return entries.filter((e) => e.isDirectory()).map((e) => e.name);
+      }),
+    );
+    return all.flat();
+  }
+
+  /** Removes the mesh's own, empty groups. */
+  close(): void {
+    for (const h of this.#hierarchies) removeGroup(join(h.base, this.#mark));
+  }
+
+  #folder(hierarchy: Hierarchy, sandbox: string): string {
+    return join(hierarchy.base, this.#mark, sandbox);
+  }
+}
+
+/** `cpu` or `cpu,cpuacct`: the folder's name below /sys/fs/cgroup. */
+const mountOf = (h: Hierarchy): string => {
+  const parts = h.base.split("/");
+  return parts.slice(0, 5).join("/");
+};
+
+function limitSwap(folder: string, [file, value]: [string, string]): void {
+  try {
+    writeFileSync(join(folder, file), value);
+  } catch {
+    // The kernel does not account swap.
+  }
+}
+
+function delegate(group: string, controllers: readonly Controller[]): void {
+  writeFileSync(join(group, "cgroup.subtree_control"), controllers.map((c) => `+${c}`).join(" "));
+}
+
+function removeGroup(folder: string): boolean {
+  try {
+    rmdirSync(folder);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ENOENT";
+  }
+}
+
+/** The hierarchies that this process may make groups in, with the controllers it can give them. */
+export function detect(): Hierarchy[] {
+  const read = (path: string): string => {
+    try {
+      return readFileSync(path, "utf8");
+    } catch {
+      return "";
+    }
+  };
+  return parseHierarchies(read("/proc/self/mountinfo"), read("/proc/self/cgroup")).flatMap((h) => {
+    const probe = join(h.base, `sandmesh-probe-${process.pid}`);
+    try {
+      mkdirSync(probe);
+      const controllers = h.version === 1 ? h.controllers : enable(h.base, probe);
+      return controllers.length === 0 ? [] : [{ ...h, controllers }];
+    } catch {
+      return [];
+    } finally {
+      removeGroup(probe);
+    }
+  });
+}
+
+/** Turns the controllers on below `base`. Refused (EBUSY) where `base` has processes and is not the root. */
+function enable(base: string, probe: string): Controller[] {
+  const there = readFileSync(join(base, "cgroup.controllers"), "utf8").trim().split(" ").filter(isController);
+  for (const controller of there) {
+    try {
+      delegate(base, [controller]);
+    } catch {
+      // Not delegated to us.
+    }
+  }
+  return readFileSync(join(probe, "cgroup.controllers"), "utf8").trim().split(" ").filter(isController);
+}

@@ -1,0 +1,132 @@
+// What this machine can do for local sandboxes, for `sandmesh doctor`.
+import { mkdtemp, rm } from "node:fs/promises";
+import { release } from "node:os";
+import { join } from "node:path";
+import { CONTROLLERS, detect } from "./cgroups.ts";
+import { findPython } from "./python.ts";
+
+export interface Check {
+  check: string;
+  ok: boolean;
+  detail: string;
+  fix?: string;
+}
+
+/** Each check tries the thing itself. `stateDir` must exist. */
+export async function diagnose(stateDir: string): Promise<Check[]> {
+  return [kernel(), privilege(), await python(), await namespaces(), await overlay(stateDir), ...cgroups()];
+}
+
+function kernel(): Check {
+  const [major = 0, minor = 0] = release().split(".").map(Number);
+  const ok = major > 5 || (major === 5 && minor >= 11);
+  const check: Check = { check: "kernel", ok, detail: release() };
+  if (!ok) check.fix = "5.11 or newer is needed for overlayfs in user namespaces";
+  return check;
+}
+
+function privilege(): Check {
+  const uid = process.getuid?.();
+  return uid === 0
+    ? { check: "privilege", ok: true, detail: "root: full isolation but for user ids" }
+    : {
+        check: "privilege",
+        ok: true,
+        detail: `uid ${uid}: in user namespaces; inside there is one user, shown as root, and root-owned files of the image are read-only`,
+        fix: "run the mesh as root for sandboxes with several users and writable system folders",
+      };
+}
+
+async function python(): Promise<Check> {
+  try {
+    return { check: "python", ok: true, detail: await findPython() };
+  } catch (error) {
+    return {
+      check: "python",
+      ok: false,
+      detail: (error as Error).message,
+      fix: "install python3 (3.9 or newer)",
+    };
+  }
+}
+
+/** Runs `script` with the launcher's own calls; its complaint, or "" where all went well. */
+async function tryCalls(script: string): Promise<string> {
+  try {
+    const prelude = `import os, sys; sys.dont_write_bytecode = True; sys.path.insert(0, ${JSON.stringify(join(import.meta.dir, "launch"))})\nimport kernel as k, launcher\n`;
+    const child = Bun.spawn([await findPython(), "-I", "-c", prelude + script], {
+      stdout: "ignore",
+      stderr: "pipe",
+    });
+    const [complaint, code] = await Promise.all([new Response(child.stderr).text(), child.exited]);
+    return code === 0 ? "" : (complaint.trim().split("\n").pop() ?? "failed");
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+const UNSHARE = `uid, gid = os.getuid(), os.getgid()
+k.unshare((k.CLONE_NEWUSER if uid else 0) | k.CLONE_NEWNS | k.CLONE_NEWPID | k.CLONE_NEWIPC | k.CLONE_NEWUTS | k.CLONE_NEWNET)
+if uid: launcher.map_to_root(uid, gid)
+k.mount(None, "/", None, k.MS_REC | k.MS_PRIVATE)
+k.loopback_up()
+`;
+
+async function namespaces(): Promise<Check> {
+  const complaint = await tryCalls(UNSHARE);
+  if (complaint === "") return { check: "namespaces", ok: true, detail: "mount, pid, ipc, uts, network" };
+  return {
+    check: "namespaces",
+    ok: false,
+    detail: complaint,
+    fix: "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0)",
+  };
+}
+
+async function overlay(stateDir: string): Promise<Check> {
+  const folder = await mkdtemp(join(stateDir, ".doctor-"));
+  try {
+    const unprivileged = process.getuid?.() !== 0;
+    const lower = unprivileged ? "/usr" : "/";
+    const options = `lowerdir=${lower},upperdir=upper,workdir=work${unprivileged ? ",userxattr" : ""}`;
+    const script = `${UNSHARE}os.chdir(${JSON.stringify(folder)})
+for d in ("upper", "work", "root"): os.mkdir(d)
+k.mount("overlay", "root", "overlay", 0, ${JSON.stringify(options)})
+k.unmount_detached("root")
+`;
+    const complaint = await tryCalls(script);
+    if (complaint === "") {
+      return {
+        check: "overlayfs",
+        ok: true,
+        detail: `${lower} below, ${stateDir} above; folders mounted below / are not in image host`,
+      };
+    }
+    return {
+      check: "overlayfs",
+      ok: false,
+      detail: complaint,
+      fix: "put the state folder on ext4, xfs, btrfs or tmpfs; within a container, on a volume",
+    };
+  } finally {
+    const run = (...argv: string[]) => Bun.spawn(argv, { stderr: "ignore" }).exited;
+    await run("chmod", "-R", "u+rwX", folder);
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function cgroups(): Check[] {
+  const found = detect();
+  return CONTROLLERS.map((controller): Check => {
+    const hierarchy = found.find((h) => h.controllers.includes(controller));
+    const check = `limit of ${controller}`;
+    if (hierarchy !== undefined)
+      return { check, ok: true, detail: `cgroup v${hierarchy.version}, ${hierarchy.base}` };
+    return {
+      check,
+      ok: false,
+      detail: "no writable cgroup: this limit is not enforced",
+      fix: "run as root, or as a systemd user unit with Delegate=yes",
+    };
+  });
+}

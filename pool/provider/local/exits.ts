@@ -1,0 +1,83 @@
+// How the ends of sandboxes become known: each supervisor leaves a file in `exits/`, and one watch on that folder
+// sees them all, also those that a pool before this one made. Nothing is polled.
+import { type FSWatcher, watch } from "node:fs";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import type { ProviderEvent } from "../provider.ts";
+import type { Cgroups } from "./cgroups.ts";
+import { Exit, type Layout, Meta, readRecord } from "./layout.ts";
+
+const LOG_TAIL_BYTES = 2048;
+type LostReason = Extract<ProviderEvent, { type: "lost" }>["reason"];
+
+export class ExitWatch {
+  readonly #layout: Layout;
+  readonly #cgroups: Cgroups;
+  readonly #isRemoving: (sandbox: string) => boolean;
+  readonly #handlers = new Set<(event: ProviderEvent) => void>();
+  /** Told already: a rename is more than one event. Forgotten with the sandbox. */
+  readonly #told = new Set<string>();
+  #watcher: FSWatcher | undefined;
+
+  constructor(layout: Layout, cgroups: Cgroups, isRemoving: (sandbox: string) => boolean) {
+    this.#layout = layout;
+    this.#cgroups = cgroups;
+    this.#isRemoving = isRemoving;
+  }
+
+  watch(handle: (event: ProviderEvent) => void): () => void {
+    this.#handlers.add(handle);
+    this.#watcher ??= watch(this.#layout.exits, (_, name) => {
+      if (typeof name === "string" && !name.includes(".")) void this.#seen(name);
+    });
+    return () => {
+      this.#handlers.delete(handle);
+      if (this.#handlers.size === 0) this.close();
+    };
+  }
+
+  tell(event: ProviderEvent): void {
+    for (const handle of this.#handlers) handle(event);
+  }
+
+  reasonOf(sandbox: string, exit: Exit): LostReason {
+    if (exit.expired) return "deleted";
+    return exit.code === -9 && this.#cgroups.oomKills(sandbox) > 0 ? "oom" : "daemon_died";
+  }
+
+  async #seen(sandbox: string): Promise<void> {
+    const exit = await readRecord(Exit, join(this.#layout.exits, sandbox));
+    if (exit === undefined) {
+      this.#told.delete(sandbox);
+      return;
+    }
+    if (this.#told.has(sandbox) || this.#isRemoving(sandbox)) return;
+    this.#told.add(sandbox);
+    const folder = this.#layout.folder(sandbox);
+    const meta = await readRecord(Meta, join(folder, "meta.json"));
+    if (meta === undefined) return;
+    const reason = this.reasonOf(sandbox, exit);
+    const how = exit.code < 0 ? `by signal ${-exit.code}` : `with ${exit.code}`;
+    const why = exit.expired ? "its longest life is over" : `its daemon ended ${how}`;
+    const last = await tail(join(folder, "daemon.log"));
+    const message = last === "" ? why : `${why}; its last words: ${last}`;
+    this.tell({ type: "lost", sandbox, uid: meta.uid, reason, message });
+  }
+
+  close(): void {
+    this.#watcher?.close();
+    this.#watcher = undefined;
+  }
+}
+
+async function tail(path: string): Promise<string> {
+  try {
+    await using file = await open(path);
+    const { size } = await file.stat();
+    const length = Math.min(size, LOG_TAIL_BYTES);
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, size - length);
+    return buffer.toString("utf8", 0, bytesRead).trim();
+  } catch {
+    return "";
+  }
+}

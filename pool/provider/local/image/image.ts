@@ -1,0 +1,154 @@
+// Images of the local provider: what `spec.image` may be, and the folders that it comes to.
+import { mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { isAbsolute, join } from "node:path";
+import * as v from "valibot";
+import { ImageError, randomName } from "../../../../broker/contract/index.ts";
+import { namesIn } from "../layout.ts";
+import { findPython } from "../python.ts";
+
+const FORMS =
+  "`host` (this machine's root file system), an absolute path to a root file system folder, to an OCI layout (folder or tar) or to a docker-archive tar (`docker save`); PATH#NAME where it holds several";
+
+/** The part of an image's configuration that is honoured (OCI image-spec, config.md). */
+const Config = v.object({
+  Env: v.nullish(v.array(v.string()), []),
+  User: v.nullish(v.string(), ""),
+  WorkingDir: v.nullish(v.string(), ""),
+  Entrypoint: v.nullish(v.array(v.string()), []),
+  Cmd: v.nullish(v.array(v.string()), []),
+});
+export type ImageConfig = v.InferOutput<typeof Config>;
+const Described = v.object({
+  config: Config,
+  layers: v.array(v.object({ id: v.pipe(v.string(), v.regex(/^sha256:[0-9a-f]{64}$/)), name: v.string() })),
+});
+type Described = v.InferOutput<typeof Described>;
+const Fault = v.object({ error: v.string() });
+
+export interface ResolvedImage {
+  kind: "host" | "folder" | "layers";
+  /** Topmost first. */
+  lowers: string[];
+  config: ImageConfig;
+}
+
+const NO_CONFIG: ImageConfig = { Env: [], User: "", WorkingDir: "", Entrypoint: [], Cmd: [] };
+
+/** Finds images and keeps unpacked layers, each once, below `layersDir`. */
+export class Images {
+  readonly #layersDir: string;
+  readonly #stateDir: string;
+  readonly #described = new Map<string, Promise<Described>>();
+  readonly #unpacking = new Map<string, Promise<string>>();
+
+  constructor(stateDir: string, layersDir: string) {
+    this.#stateDir = stateDir;
+    this.#layersDir = layersDir;
+  }
+
+  /** Throws ImageError where `image` is none of the forms or cannot be read. Unpacks nothing. */
+  async check(image: string): Promise<void> {
+    if (image === "host") return;
+    const found = await this.#find(image);
+    if (found.archive) await this.#describe(found.path, found.ref, found.version);
+  }
+
+  /** The image's folders; unpacks layers that were never used before (seconds for a large one). */
+  async resolve(image: string): Promise<ResolvedImage> {
+    if (image === "host") return { kind: "host", lowers: ["/"], config: NO_CONFIG };
+    const { path, ref, archive, version } = await this.#find(image);
+    if (!archive) return { kind: "folder", lowers: [path], config: NO_CONFIG };
+    const { config, layers } = await this.#describe(path, ref, version);
+    const folders: string[] = [];
+    for (const layer of layers) folders.push(await this.#layer(path, layer));
+    // An image may name one layer twice (an empty one), overlay may not: the upper one counts.
+    return { kind: "layers", lowers: [...new Set(folders.reverse())], config };
+  }
+
+  async #find(image: string): Promise<{ path: string; ref: string; archive: boolean; version: string }> {
+    const fault = (why: string) =>
+      new ImageError(`image ${image}: ${why}. It may be ${FORMS}.`, { field: "spec.image" });
+    if (!isAbsolute(image)) throw fault("no such form of image");
+    let [path = "", ref = ""] = [image, ""];
+    const hash = image.lastIndexOf("#");
+    if (hash > 0 && (await stat(image).catch(() => undefined)) === undefined) {
+      path = image.slice(0, hash);
+      ref = image.slice(hash + 1);
+    }
+    const real = await realpath(path).catch(() => undefined);
+    const info = real === undefined ? undefined : await stat(real).catch(() => undefined);
+    if (real === undefined || info === undefined) throw fault("no such file or folder");
+    if (
+      `${this.#stateDir}/`.startsWith(`${real === "/" ? "" : real}/`) ||
+      real.startsWith(`${this.#stateDir}/`)
+    ) {
+      throw fault("that folder is, holds or lies in the mesh's own state folder");
+    }
+    const version = `${info.ino}:${info.mtimeMs}:${info.size}`;
+    if (info.isFile()) return { path: real, ref, archive: true, version };
+    if (!info.isDirectory()) throw fault("neither a file nor a folder");
+    const names = await namesIn(real);
+    if (names.length === 0) throw fault("an empty folder");
+    return { path: real, ref, archive: names.includes("oci-layout"), version };
+  }
+
+  #describe(path: string, ref: string, version: string): Promise<Described> {
+    const key = `${path}#${ref}@${version}`;
+    let described = this.#described.get(key);
+    if (described === undefined) {
+      if (this.#described.size >= 256) this.#described.clear();
+      described = this.#run(path, ["describe", path, ...(ref === "" ? [] : [ref])]).then((text) => {
+        const result = v.safeParse(Described, JSON.parse(text));
+        if (result.success) return result.output;
+        throw new ImageError(`image ${path}: its configuration is malformed: ${result.issues[0].message}`);
+      });
+      this.#described.set(key, described);
+      described.catch(() => this.#described.delete(key));
+    }
+    return described;
+  }
+
+  /** The layer's folder. Two that need it at once unpack it once; two processes both unpack, and one wins. */
+  #layer(path: string, layer: { id: string; name: string }): Promise<string> {
+    const folder = join(this.#layersDir, layer.id.slice("sha256:".length));
+    let unpacking = this.#unpacking.get(folder);
+    if (unpacking === undefined) {
+      unpacking = this.#unpack(path, layer, folder).finally(() => this.#unpacking.delete(folder));
+      this.#unpacking.set(folder, unpacking);
+    }
+    return unpacking;
+  }
+
+  async #unpack(path: string, layer: { id: string; name: string }, folder: string): Promise<string> {
+    if ((await stat(folder).catch(() => undefined)) !== undefined) return folder;
+    await mkdir(this.#layersDir, { recursive: true });
+    const fresh = join(this.#layersDir, `.new-${randomName(10)}`);
+    try {
+      await this.#run(path, ["unpack", path, layer.name, layer.id, fresh]);
+      await rename(fresh, folder).catch(async (error: unknown) => {
+        if ((await stat(folder).catch(() => undefined)) === undefined) throw error;
+      });
+      return folder;
+    } finally {
+      await rm(fresh, { recursive: true, force: true });
+    }
+  }
+
+  /** Runs archive.py; its complaint becomes an ImageError. */
+  async #run(path: string, args: string[]): Promise<string> {
+    const child = Bun.spawn([await findPython(), "-I", join(import.meta.dir, "archive.py"), ...args], {
+      stdin: "ignore",
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const [out, complaint, code] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+      child.exited,
+    ]);
+    if (code === 0) return out;
+    const why =
+      code === 3 ? v.parse(Fault, JSON.parse(out)).error : (complaint.trim().split("\n").pop() ?? "");
+    throw new ImageError(`image ${path}: ${why}. An image may be ${FORMS}.`, { field: "spec.image" });
+  }
+}

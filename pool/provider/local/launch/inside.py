@@ -1,0 +1,296 @@
+"""The sandbox's first process, from its birth in new namespaces to the daemon's exec.
+
+Every path of the image is resolved after pivot_root, so that a symbolic link in an image leads nowhere but into the
+sandbox. The plan is what launcher.ts writes (its type there says what each field is)."""
+
+import json
+import os
+import signal
+import stat
+
+import kernel as k
+
+OWN = "/.sandmesh"
+OLD = OWN + "/old"
+NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+MASKED = ("kcore", "keys", "timer_list", "acpi", "scsi", "sched_debug", "latency_stats")
+READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs")
+HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
+
+
+def enter(plan):
+    """Joins the cgroups and leaves the machine's namespaces. The pid namespace is new already."""
+    for procs in plan["cgroup_procs"]:
+        with open(procs, "w") as f:
+            f.write("0")
+    flags = k.CLONE_NEWNS | k.CLONE_NEWIPC | k.CLONE_NEWUTS
+    if plan["network"] != "host":
+        flags |= k.CLONE_NEWNET
+    k.unshare(flags)
+    k.mount(None, "/", None, k.MS_REC | k.MS_PRIVATE)
+    k.set_hostname(plan["sandbox"])
+    if plan["network"] != "host":
+        k.loopback_up()
+
+
+def overlay(plan, lowers, target, upper, work):
+    # Names relative to the sandbox's folder: mount's option page is 4 KiB, and a path may hold ':' or ','.
+    options = f"lowerdir={lowers},upperdir={upper},workdir={work}"
+    if plan["userns"]:
+        options += ",userxattr"
+    k.mount(plan["mark"], target, "overlay", k.MS_NODEV, options)
+
+
+def make_root(plan):
+    os.chdir(plan["folder"])
+    os.makedirs("lower", exist_ok=True)
+    for i, lower in enumerate(plan["lowers"]):
+        os.symlink(lower, f"lower/{i}")
+    for d in ("upper", "work", "root"):
+        os.makedirs(d, mode=0o755, exist_ok=True)
+    os.chmod("upper", 0o755)
+    if plan["fresh"] and not plan["split"]:
+        for d, mode in (("tmp", 0o1777), ("run", 0o755)):
+            os.mkdir(f"upper/{d}")
+            os.chmod(f"upper/{d}", mode)
+            os.setxattr(f"upper/{d}", "trusted.overlay.opaque", b"y")
+    if plan["split"]:
+        make_split_root(plan)
+    else:
+        overlay(plan, ":".join(f"lower/{i}" for i in range(len(plan["lowers"]))), "root", "upper", "work")
+    own = "root" + OWN
+    if os.path.islink(own) or (os.path.lexists(own) and not os.path.isdir(own)):
+        raise OSError(0, f"the image has {OWN}, which is not a folder")
+    os.makedirs(own, exist_ok=True)
+    k.mount(plan["mark"], own, "tmpfs", k.MS_NOSUID | k.MS_NODEV, "mode=755,size=64k")
+    os.mkdir("root" + OLD)
+    os.chdir("root")
+    k.pivot_root(".", OLD.lstrip("/"))
+    os.chdir("/")
+
+
+def make_split_root(plan):
+    """One overlay for each top-level folder: a user namespace may not clone the machine's `/` as a whole. What
+    cannot be read there is an empty folder here."""
+    k.mount("upper", "root", None, k.MS_BIND)
+    base = plan["lowers"][0]
+    skip = {"proc", "sys", "dev", "tmp", "run", "mnt", "media", "lost+found"}
+    for name in os.listdir(base):
+        source, target = os.path.join(base, name), f"root/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), target)
+        elif os.path.isdir(source) and name not in skip and not name.startswith("."):
+            os.mkdir(target)
+            os.makedirs(f"split/{name}/upper")
+            os.makedirs(f"split/{name}/work")
+            try:
+                overlay(plan, f"lower/0/{name}", target, f"split/{name}/upper", f"split/{name}/work")
+            except OSError:
+                pass
+    for d, mode in (("tmp", 0o1777), ("run", 0o755)):
+        os.mkdir(f"root/{d}")
+        os.chmod(f"root/{d}", mode)
+
+
+def bind(source, target, flags):
+    """`flags` beside MS_BIND need a second mount(2). In a user namespace the source's own flags are locked, and must
+    be named again."""
+    k.mount(source, target, None, k.MS_BIND | k.MS_REC)
+    locked = os.statvfs(target).f_flag & (k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC | k.MS_RDONLY)
+    k.mount(None, target, None, k.MS_BIND | k.MS_REMOUNT | flags | locked)
+
+
+def mount_proc(plan):
+    os.makedirs("/proc", exist_ok=True)
+    k.mount("proc", "/proc", "proc", HARMLESS)
+    for name in MASKED:
+        path = f"/proc/{name}"
+        if os.path.isdir(path):
+            k.mount("tmpfs", path, "tmpfs", HARMLESS | k.MS_RDONLY, "size=0")
+        elif os.path.exists(path):
+            k.mount("/dev/null", path, None, k.MS_BIND)
+    for name in READ_ONLY:
+        if os.path.exists(f"/proc/{name}"):
+            bind(f"/proc/{name}", f"/proc/{name}", HARMLESS | k.MS_RDONLY)
+
+
+def mount_dev(plan):
+    os.makedirs("/dev", exist_ok=True)
+    k.mount("dev", "/dev", "tmpfs", k.MS_NOSUID, "mode=755,size=64k")
+    os.umask(0)
+    for name, (major, minor) in NODES.items():
+        if plan["userns"]:
+            os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+            k.mount(f"{OLD}/dev/{name}", f"/dev/{name}", None, k.MS_BIND)
+        else:
+            os.mknod(f"/dev/{name}", 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+    os.umask(0o022)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink("/proc/self/fd" + target, f"/dev/{name}")
+    os.symlink("pts/ptmx", "/dev/ptmx")
+    for name in ("pts", "shm", "mqueue"):
+        os.mkdir(f"/dev/{name}")
+    group = "" if plan["userns"] else ",gid=5"
+    k.mount("devpts", "/dev/pts", "devpts", k.MS_NOSUID | k.MS_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620{group}")
+    k.mount("shm", "/dev/shm", "tmpfs", k.MS_NOSUID | k.MS_NODEV, "mode=1777")
+    k.mount("mqueue", "/dev/mqueue", "mqueue", HARMLESS)
+
+
+def mount_sys(plan):
+    os.makedirs("/sys", exist_ok=True)
+    if plan["userns"] and plan["network"] == "host":
+        return  # a sysfs of one's own needs a network namespace of one's own
+    k.mount("sysfs", "/sys", "sysfs", HARMLESS | k.MS_RDONLY)
+    if os.path.isdir("/sys/firmware"):
+        k.mount("tmpfs", "/sys/firmware", "tmpfs", HARMLESS | k.MS_RDONLY, "size=0")
+    if not plan["cgroup_views"] or not os.path.isdir("/sys/fs/cgroup"):
+        return
+    # Of the cgroups, a sandbox sees its own and cannot change it.
+    if "/sys/fs/cgroup" not in plan["cgroup_views"].values():
+        k.mount("cgroup", "/sys/fs/cgroup", "tmpfs", HARMLESS, "mode=755,size=64k")
+    for source, target in plan["cgroup_views"].items():
+        os.makedirs(target, exist_ok=True)
+        bind(OLD + source, target, HARMLESS | k.MS_RDONLY)
+
+
+def mount_own(plan):
+    for name, source in plan["own"].items():
+        os.mkdir(f"{OWN}/{name}")
+        bind(OLD + source, f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+    for volume in plan["volumes"]:
+        os.makedirs(volume["target"], exist_ok=True)
+        bind(OLD + volume["source"], volume["target"], k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+    for path in plan["hidden"]:
+        if os.path.isdir(path):
+            k.mount("hidden", path, "tmpfs", HARMLESS | k.MS_RDONLY, "mode=000,size=0")
+        elif os.path.exists(path):
+            k.mount("/dev/null", path, None, k.MS_BIND)
+
+
+def write_names(plan):
+    """hostname, hosts and resolv.conf of its own, whatever the image has there (a symbolic link, often)."""
+    try:
+        os.makedirs("/etc", exist_ok=True)
+        for name, text in plan["etc"].items():
+            path = f"/etc/{name}"
+            if os.path.lexists(path):
+                os.unlink(path)
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644)
+            os.write(fd, text.encode())
+            os.close(fd)
+    except OSError:
+        if not plan["userns"]:
+            raise
+    if not os.path.lexists("/tmp"):
+        os.mkdir("/tmp")
+        os.chmod("/tmp", 0o1777)
+
+
+def make_world(plan):
+    make_root(plan)
+    mount_dev(plan)
+    mount_proc(plan)
+    mount_sys(plan)
+    mount_own(plan)
+    k.mount(None, OWN, None, k.MS_REMOUNT | k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, "mode=755,size=64k")
+    k.unmount_detached(OLD)
+    write_names(plan)
+
+
+class NoSuchUser(Exception):
+    pass
+
+
+def table(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return [line.rstrip("\n").split(":") for line in f if line.count(":") >= 3]
+    except OSError:
+        return []
+
+
+def find_user(wish):
+    """(uid, gid, groups, home) of `name|uid[:group|gid]` by the image's own passwd and group."""
+    name, _, group = (wish or "0").partition(":")
+    groups = table("/etc/group")
+    row = next((r for r in table("/etc/passwd") if len(r) >= 6 and (r[0] == name or r[2] == name)), None)
+    if row is None and not name.isdigit():
+        raise NoSuchUser(f"the image's /etc/passwd has no user {name!r}")
+    uid, gid, home = (int(row[2]), int(row[3]), row[5]) if row else (int(name), 0, "/")
+    if group:
+        found = next((g[2] for g in groups if g[0] == group), group)
+        if not found.isdigit():
+            raise NoSuchUser(f"the image's /etc/group has no group {group!r}")
+        return uid, int(found), [int(found)], home
+    login = row[0] if row else None
+    return uid, gid, [gid] + [int(g[2]) for g in groups if len(g) > 3 and login in g[3].split(",")], home
+
+
+def become(plan):
+    """Drops to what the sandbox may do for ever: capabilities, then the image's or the spec's user."""
+    uid, gid, groups, home = find_user(plan["user"])
+    keep = set(k.KEPT_CAPABILITIES.values())
+    if plan["network"] == "host":
+        keep.discard(k.KEPT_CAPABILITIES["net_raw"])
+    k.drop_capabilities(keep)
+    if plan["userns"]:
+        if (uid, gid) != (0, 0):
+            raise NoSuchUser("without root there is no user but the one the mesh runs as (root inside)")
+    else:
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    k.set_capabilities(keep if uid == 0 else ())
+    return home
+
+
+def start_entrypoint(entrypoint):
+    """The image's own program, beside the daemon and a child of it. That it cannot be run is told in the log only."""
+    if os.fork() != 0:
+        return
+    try:
+        os.setsid()
+        os.chdir(entrypoint["cwd"])
+        os.execvpe(entrypoint["argv"][0], entrypoint["argv"], entrypoint["env"])
+    except OSError as e:
+        os.write(2, f"entrypoint {entrypoint['argv'][0]}: {e.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def run(plan, errors, log):
+    """Never returns: becomes the daemon, or writes why not to `errors` and exits."""
+    try:
+        os.setsid()
+        for n in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(n, signal.SIG_DFL)
+        os.umask(0o022)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        enter(plan)
+        make_world(plan)
+        for path in plan["make_folders"]:
+            os.makedirs(path, exist_ok=True)
+        home = become(plan)
+        # The kernel clears this at each change of credentials, so it comes last. A supervisor that died before is
+        # seen by its end of the pipe.
+        k.prctl(k.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.write(errors, b"+")
+        if plan["entrypoint"]:
+            start_entrypoint(plan["entrypoint"])
+        bootstrap = {**plan["bootstrap"]}
+        bootstrap["env"] = {"HOME": home, **bootstrap.get("env", {})}
+        env = {**plan["env"], "SANDMESH_BOOTSTRAP": json.dumps(bootstrap, ensure_ascii=False)}
+        os.execve(plan["argv"][0], plan["argv"], env)
+    except NoSuchUser as e:
+        report(errors, "user", 0, str(e))
+    except OSError as e:
+        report(errors, "system", e.errno or 0, f"{e.strerror}{': ' + str(e.filename) if e.filename else ''}")
+    except BaseException as e:  # a fault of this file: it must reach the pool, not be lost
+        report(errors, "fault", 0, repr(e))
+    os._exit(127)
+
+
+def report(errors, kind, errno, message):
+    os.write(errors, json.dumps({"kind": kind, "errno": errno, "message": message[:1500]}).encode())

@@ -1,0 +1,91 @@
+"""The kernel's calls that Python's library lacks (until 3.12), through ctypes. Each raises OSError with what it was about."""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 15, 23, 24
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+
+# What root keeps: Docker's default set without MKNOD, since a device node of one's own would reach the machine's
+# disks. No SYS_ADMIN, SYS_PTRACE, SYS_MODULE, DAC_READ_SEARCH (open_by_handle_at leaves the root), LINUX_IMMUTABLE.
+KEPT_CAPABILITIES = {
+    "chown": 0, "dac_override": 1, "fowner": 3, "fsetid": 4, "kill": 5, "setgid": 6, "setuid": 7, "setpcap": 8,
+    "net_bind_service": 10, "net_raw": 13, "sys_chroot": 18, "audit_write": 29, "setfcap": 31,
+}
+
+
+def check(result, what):
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags):
+    check(libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source, target, kind=None, flags=0, options=None):
+    arg = lambda s: None if s is None else os.fsencode(s)
+    result = libc.mount(arg(source), arg(target), arg(kind), ctypes.c_ulong(flags), arg(options))
+    check(result, f"mount {kind or 'bind'} {source} on {target}")
+
+
+def unmount_detached(target):
+    check(libc.umount2(os.fsencode(target), MNT_DETACH), f"unmount {target}")
+
+
+def pivot_root(new, old):
+    number = {"x86_64": 155, "aarch64": 41}[os.uname().machine]
+    check(libc.syscall(ctypes.c_long(number), os.fsencode(new), os.fsencode(old)), "pivot_root")
+
+
+def set_hostname(name):
+    data = name.encode()
+    check(libc.sethostname(data, ctypes.c_size_t(len(data))), "sethostname")
+
+
+def prctl(option, arg=0, arg3=0):
+    z = ctypes.c_ulong(0)
+    return libc.prctl(ctypes.c_int(option), ctypes.c_ulong(arg), ctypes.c_ulong(arg3), z, z)
+
+
+def set_process_name(name):
+    buffer = ctypes.create_string_buffer(name.encode())
+    libc.prctl(ctypes.c_int(PR_SET_NAME), buffer, 0, 0, 0)
+
+
+def loopback_up():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+
+
+def drop_capabilities(keep):
+    """Bounding set, then permitted, effective and inheritable. Must be called as the user that held them all."""
+    number = 0
+    while prctl(PR_CAPBSET_READ, number) >= 0:
+        if number not in keep:
+            check(prctl(PR_CAPBSET_DROP, number), f"drop capability {number}")
+        number += 1
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+
+
+def set_capabilities(keep):
+    """For the running process; an exec computes its own from uid and bounding set."""
+    low = sum(1 << n for n in keep)
+    header = struct.pack("=Ii", 0x20080522, 0)
+    data = struct.pack("=6I", low, low, 0, 0, 0, 0)
+    check(libc.capset(header, data), "capset")

@@ -1,0 +1,128 @@
+// The launcher's client: one warm Python process (launcher.py) that forks a supervisor for each sandbox.
+import { join } from "node:path";
+import type { Subprocess } from "bun";
+import * as v from "valibot";
+import { type Bootstrap, ProviderError } from "../../../../broker/contract/index.ts";
+import { Identity } from "../layout.ts";
+import { findPython } from "../python.ts";
+
+/** What launcher.py and inside.py are told. Paths are the machine's unless said otherwise. */
+export interface Plan {
+  sandbox: string;
+  /** Source of the sandbox's mounts, by which they are found again. */
+  mark: string;
+  folder: string;
+  exits: string;
+  max_life_ms: number;
+  /** In a user namespace of its own, as an unprivileged user's root. */
+  userns: boolean;
+  /** Overlay's lower folders, topmost first. */
+  lowers: string[];
+  /** One overlay for each top-level folder. */
+  split: boolean;
+  /** Give /tmp and /run new, empty ones. */
+  fresh: boolean;
+  network: "none" | "host";
+  cgroup_procs: string[];
+  /** Own cgroup folder → where it is seen inside. */
+  cgroup_views: Record<string, string>;
+  /** Name below /.sandmesh → folder, read-only. */
+  own: Record<string, string>;
+  volumes: { source: string; target: string }[];
+  /** Covered by something empty, inside. */
+  hidden: string[];
+  /** Files of /etc, by name. */
+  etc: Record<string, string>;
+  /** Made inside where missing. */
+  make_folders: string[];
+  user: string | null;
+  /** The daemon's, and its environment beside SANDMESH_BOOTSTRAP; paths as seen inside. */
+  argv: string[];
+  env: Record<string, string>;
+  bootstrap: Bootstrap;
+  entrypoint: { argv: string[]; env: Record<string, string>; cwd: string } | null;
+}
+
+const LaunchError = v.object({
+  kind: v.picklist(["user", "system", "fault"]),
+  errno: v.number(),
+  message: v.string(),
+});
+export type LaunchError = v.InferOutput<typeof LaunchError>;
+const Answer = v.union([
+  v.object({ id: v.number(), error: LaunchError }),
+  v.object({ id: v.number(), ...Identity.entries }),
+]);
+type Answer = v.InferOutput<typeof Answer>;
+
+type Running = Subprocess<"pipe", "pipe", "inherit">;
+
+export class Launcher {
+  readonly #stateDir: string;
+  #process: Promise<Running> | undefined;
+  #nextId = 1;
+  readonly #waiting = new Map<number, (answer: Answer | Error) => void>();
+
+  constructor(stateDir: string) {
+    this.#stateDir = stateDir;
+  }
+
+  /** Resolves when the daemon's exec has succeeded (its pid as the machine sees it), or with why it has not; rejects
+   * with ProviderError where the launcher itself failed. */
+  async launch(plan: Plan): Promise<Identity | LaunchError> {
+    this.#process ??= this.#start();
+    const running = await this.#process;
+    const id = this.#nextId++;
+    const answered = new Promise<Answer | Error>((resolve) => this.#waiting.set(id, resolve));
+    running.stdin.write(`${JSON.stringify({ id, ...plan })}\n`);
+    running.stdin.flush();
+    const answer = await answered;
+    if (answer instanceof Error) throw answer;
+    return "error" in answer ? answer.error : { pid: answer.pid, start: answer.start };
+  }
+
+  async #start(): Promise<Running> {
+    const python = await findPython();
+    // The cache of compiled modules goes to the state folder: the program's own may be read-only.
+    const cache = `pycache_prefix=${join(this.#stateDir, "pycache")}`;
+    const child = Bun.spawn(
+      [python, "-s", "-S", "-E", "-X", cache, join(import.meta.dir, "launcher.py"), this.#stateDir],
+      { stdin: "pipe", stdout: "pipe", stderr: "inherit", env: { PATH: process.env.PATH ?? "" }, cwd: "/" },
+    );
+    this.#read(child)
+      .catch(() => undefined)
+      .finally(() => this.#lost(child));
+    return child;
+  }
+
+  async #read(child: Running): Promise<void> {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for await (const chunk of child.stdout) {
+      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) this.#answer(v.parse(Answer, JSON.parse(line)));
+    }
+  }
+
+  #answer(answer: Answer): void {
+    this.#waiting.get(answer.id)?.(answer);
+    this.#waiting.delete(answer.id);
+  }
+
+  /** The next launch starts another. Supervisors of before go on by themselves. */
+  #lost(child: Running): void {
+    child.kill("SIGKILL");
+    this.#process = undefined;
+    const error = new ProviderError("the local provider's launcher ended", { reason: "launcher_died" });
+    for (const settle of this.#waiting.values()) settle(error);
+    this.#waiting.clear();
+  }
+
+  async close(): Promise<void> {
+    const running = await this.#process?.catch(() => undefined);
+    if (running === undefined) return;
+    running.stdin.end();
+    await running.exited;
+  }
+}

@@ -1,0 +1,50 @@
+// What of a mesh is still there, counted from the kernel and the disk, not from anyone's records.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { Cgroups } from "./cgroups.ts";
+import { Layout, namesIn } from "./layout.ts";
+import { findMarked } from "./processes.ts";
+
+export interface Leftovers {
+  sandboxes: number;
+  /** Of sandboxes, with their supervisors. */
+  processes: number;
+  mounts: number;
+  cgroups: number;
+  /** Entries of sandboxes on disk. Unpacked layers are a cache, and stay. */
+  files: number;
+  /** The mesh's own launcher and relay, which are there as long as the mesh is. */
+  services: number;
+}
+
+export async function leftovers(stateDir: string): Promise<Leftovers> {
+  const layout = new Layout(stateDir);
+  const [sandboxes, exits, relay, marked, groups] = await Promise.all([
+    namesIn(layout.sandboxes),
+    namesIn(layout.exits),
+    namesIn(layout.relay),
+    findMarked(layout.mark, stateDir),
+    new Cgroups(layout.mark).names(),
+  ]);
+  const services = marked.pids.filter(isService).length;
+  const files = sandboxes.length + exits.length + relay.filter((name) => !name.includes(".")).length;
+  const processes = marked.pids.length - services;
+  return {
+    sandboxes: sandboxes.length,
+    processes,
+    mounts: marked.mounts,
+    cgroups: groups.length,
+    files,
+    services,
+  };
+}
+
+function isService(pid: number): boolean {
+  try {
+    const args = readFileSync(join("/proc", String(pid), "cmdline"), "utf8").split("\0");
+    if (args.some((arg) => arg.endsWith("/relay-process.ts"))) return true;
+    return readFileSync(join("/proc", String(pid), "comm"), "utf8").trim() === "sandmesh-launch";
+  } catch {
+    return false;
+  }
+}

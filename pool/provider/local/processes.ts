@@ -1,0 +1,69 @@
+// What the kernel says about processes: alive, ended, and by which mesh they were started.
+import { readFileSync, readlinkSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import type { Identity } from "./layout.ts";
+
+/** Whether exactly that process still runs. A zombie does not. */
+export function isAlive(identity: Identity | undefined): identity is Identity {
+  if (identity === undefined) return false;
+  const stat = statOf(identity.pid);
+  return stat !== undefined && stat.start === identity.start && stat.state !== "Z" && stat.state !== "X";
+}
+
+function statOf(pid: number): { state: string; start: number } | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, "latin1");
+    // The name may hold spaces and brackets: fields are counted from its last one (proc(5): 3 state, 22 starttime).
+    const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+    return { state: fields[0] ?? "X", start: Number(fields[19]) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** SIGKILL, only if it is still that process. */
+export function kill(identity: Identity | undefined): void {
+  if (!isAlive(identity)) return;
+  try {
+    process.kill(identity.pid, "SIGKILL");
+  } catch {
+    // It ended in between.
+  }
+}
+
+export interface MarkedProcesses {
+  pids: number[];
+  /** Mounts that carry the mark, over all mount namespaces. */
+  mounts: number;
+}
+
+/** All processes of a mesh by kernel state alone: those in a mount namespace with a mount marked `mark`, and those
+ * whose command line names `stateDir` (supervisors, relay). One reading of /proc; 1 ms for 100 processes. */
+export async function findMarked(mark: string, stateDir: string): Promise<MarkedProcesses> {
+  const marked = new Map<string, number>();
+  const pids: number[] = [];
+  let mounts = 0;
+  for (const name of await readdir("/proc")) {
+    const pid = Number(name);
+    if (!Number.isInteger(pid) || pid === process.pid) continue;
+    try {
+      const ns = readlinkSync(`/proc/${pid}/ns/mnt`);
+      let count = marked.get(ns);
+      if (count === undefined) {
+        count = countMarked(readFileSync(`/proc/${pid}/mountinfo`, "utf8"), mark);
+        marked.set(ns, count);
+        mounts += count;
+      }
+      const args = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      const own = args.includes(stateDir) && args.some((a) => /\/(launcher\.py|relay-process\.ts)$/.test(a));
+      if (count > 0 || own) pids.push(pid);
+    } catch {
+      // Ended while we looked, or another user's.
+    }
+  }
+  return { pids, mounts };
+}
+
+function countMarked(mountinfo: string, mark: string): number {
+  return mountinfo.split("\n").filter((line) => (line.split(" - ")[1] ?? "").includes(mark)).length;
+}

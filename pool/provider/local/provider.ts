@@ -1,0 +1,315 @@
+// The provider `local`: sandboxes of namespaces, overlayfs and cgroups on this machine. No engine, no image registry.
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  CanceledError,
+  ID_PATTERN,
+  ImageError,
+  InvalidRequestError,
+  ProviderError,
+  randomName,
+  type SandboxSpec,
+} from "../../../broker/contract/index.ts";
+import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
+import { Cgroups } from "./cgroups.ts";
+import { ExitWatch } from "./exits.ts";
+import { Images } from "./image/image.ts";
+import { Launcher } from "./launch/launcher.ts";
+import { Exit, Identity, Layout, Meta, namesIn, REMOVING, readRecord } from "./layout.ts";
+import { makePlan } from "./plan.ts";
+import { isAlive } from "./processes.ts";
+import { RelayClient } from "./relay/relay.ts";
+import { removeSandbox } from "./removal.ts";
+import { notIsolated, refuseUnsupported } from "./spec.ts";
+
+export interface Log {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface LocalOptions {
+  /** Absolute. Holds sandboxes and unpacked layers; on a file system that overlayfs can write to. */
+  stateDir: string;
+  /** The built daemon; mounted read-only at /.sandmesh/daemon. */
+  daemonDir: string;
+  /** The daemon's command as seen inside. */
+  daemonArgv?: string[];
+  /** host:port of NATS, as this machine reaches it. */
+  natsUrl: string;
+  /** Folders and files of the machine that a sandbox of image `host` shall not see, beside the state folder. */
+  hide?: readonly string[];
+  name?: string;
+  log: Log;
+}
+
+export interface LocalProvider extends Provider {
+  /** The mesh goes down: removes all sandboxes, the relay and what the provider itself had running. Layers stay. */
+  end(signal: AbortSignal): Promise<void>;
+}
+
+export function createLocalProvider(options: LocalOptions): LocalProvider {
+  return new Local(options);
+}
+
+class Local implements LocalProvider {
+  readonly name: string;
+  readonly #options: LocalOptions;
+  readonly #layout: Layout;
+  readonly #cgroups: Cgroups;
+  readonly #images: Images;
+  readonly #launcher: Launcher;
+  readonly #relay: RelayClient;
+  readonly #exits: ExitWatch;
+  readonly #root = process.getuid?.() === 0;
+  /** Creates under way; `stop` ends them early. */
+  readonly #creating = new Map<string, { done: Promise<Created>; stop: AbortController }>();
+  readonly #removing = new Map<string, Promise<void>>();
+
+  constructor(options: LocalOptions) {
+    this.#options = options;
+    this.name = options.name ?? "local";
+    const { host, port } = parseAddress(options.natsUrl);
+    const layout = new Layout(options.stateDir);
+    this.#layout = layout;
+    layout.make();
+    this.#cgroups = new Cgroups(layout.mark);
+    this.#images = new Images(layout.stateDir, layout.layers);
+    this.#launcher = new Launcher(layout.stateDir);
+    const onRestart = () => options.log.warn({}, "the relay had ended and was started again");
+    this.#relay = new RelayClient({ folder: layout.relay, stateDir: layout.stateDir, host, port, onRestart });
+    this.#exits = new ExitWatch(layout, this.#cgroups, (sandbox) => this.#removing.has(sandbox));
+    this.#adopt().catch((error: unknown) => options.log.warn({ error }, "the relay could not be started"));
+  }
+
+  /** Sandboxes of a pool before this one need the relay, which may have ended with it. */
+  async #adopt(): Promise<void> {
+    const names = await namesIn(this.#layout.sandboxes);
+    for (const name of names.filter((n) => n.startsWith("."))) {
+      await rm(join(this.#layout.sandboxes, name), { recursive: true, force: true });
+    }
+    if (names.some((name) => ID_PATTERN.test(name))) await this.#relay.start();
+  }
+
+  async validate(spec: SandboxSpec): Promise<void> {
+    refuseUnsupported(spec, this.#layout.stateDir);
+    await this.#images.check(spec.image);
+  }
+
+  async create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
+    const { sandbox } = request;
+    if (!ID_PATTERN.test(sandbox)) {
+      throw new InvalidRequestError(`${JSON.stringify(sandbox)} is no valid sandbox id`, {
+        field: "sandbox",
+      });
+    }
+    let creating = this.#creating.get(sandbox);
+    if (creating === undefined) {
+      const stop = new AbortController();
+      const done = this.#create(request, stop.signal).finally(() => this.#creating.delete(sandbox));
+      creating = { done, stop };
+      this.#creating.set(sandbox, creating);
+    }
+    const { stop } = creating;
+    const abort = () => stop.abort();
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      return await creating.done;
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+  }
+
+  async #create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
+    const { sandbox, spec } = request;
+    refuseUnsupported(spec, this.#layout.stateDir);
+    await this.#removing.get(sandbox);
+    const existing = await this.#existing(sandbox);
+    if (existing !== undefined) return existing;
+    const image = await unlessAborted(this.#images.resolve(spec.image), signal, sandbox);
+    const uid = this.#begin(request);
+    try {
+      if (spec.network !== "host") await this.#relay.add(sandbox);
+      const plan = makePlan({
+        layout: this.#layout,
+        request,
+        image,
+        cgroups: this.#cgroups.make(sandbox, spec),
+        root: this.#root,
+        daemonDir: this.#options.daemonDir,
+        daemonArgv: this.#options.daemonArgv ?? ["/.sandmesh/daemon/sandmesh-daemon"],
+        hide: this.#options.hide ?? [],
+        isolation: this.notIsolated(spec),
+      });
+      const launched = await this.#launcher.launch(plan);
+      if ("kind" in launched) throw launchError(sandbox, spec, launched);
+      if (signal.aborted) throw canceled(sandbox);
+      this.#exits.tell({ type: "running", sandbox, uid });
+      return { uid };
+    } catch (error) {
+      await this.#remove(sandbox);
+      throw error;
+    }
+  }
+
+  /** The folder with its record in one step, so that there is never a folder that nothing is known of. */
+  #begin({ sandbox, tenant, run, spec }: CreateRequest): string {
+    const uid = randomName(16);
+    const fresh = join(this.#layout.sandboxes, `.${sandbox}-${uid}`);
+    const meta: Meta = { sandbox, tenant, run, uid, image: spec.image };
+    mkdirSync(fresh, { mode: 0o711 });
+    writeFileSync(join(fresh, "meta.json"), JSON.stringify(meta));
+    try {
+      renameSync(fresh, this.#layout.folder(sandbox));
+    } catch (cause) {
+      rmSync(fresh, { recursive: true, force: true });
+      throw new ProviderError(`sandbox ${sandbox} is being made by another process`, { sandbox, cause });
+    }
+    return uid;
+  }
+
+  async #existing(sandbox: string): Promise<Created | undefined> {
+    const folder = this.#layout.folder(sandbox);
+    const meta = await readRecord(Meta, join(folder, "meta.json"));
+    if (meta === undefined) return undefined;
+    if (isAlive(await readRecord(Identity, join(folder, "running")))) return { uid: meta.uid };
+    throw new ProviderError(
+      `sandbox ${sandbox} was made before and has ended; its name cannot be used again`,
+      {
+        sandbox,
+        reason: "ended",
+      },
+    );
+  }
+
+  async remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    if (!ID_PATTERN.test(sandbox)) return;
+    const creating = this.#creating.get(sandbox);
+    if (creating !== undefined) {
+      creating.stop.abort();
+      await creating.done.catch(() => undefined);
+    }
+    if (uid !== undefined) {
+      const meta = await readRecord(Meta, join(this.#layout.folder(sandbox), "meta.json"));
+      if (meta !== undefined && meta.uid !== uid) return;
+    }
+    await this.#remove(sandbox);
+  }
+
+  #remove(sandbox: string): Promise<void> {
+    let removing = this.#removing.get(sandbox);
+    if (removing === undefined) {
+      removing = removeSandbox({ layout: this.#layout, cgroups: this.#cgroups, relay: this.#relay }, sandbox);
+      removing = removing.finally(() => this.#removing.delete(sandbox));
+      this.#removing.set(sandbox, removing);
+    }
+    return removing;
+  }
+
+  async list(signal: AbortSignal): Promise<Listed[]> {
+    signal.throwIfAborted();
+    const names = await namesIn(this.#layout.sandboxes);
+    const groups = await this.#cgroups.names();
+    const known = new Set(names.map((name) => name.replace(REMOVING, "")));
+    const listed = await Promise.all(
+      names.filter((n) => !n.startsWith(".")).map((name) => this.#listed(name)),
+    );
+    // A group without a folder: a removal that was cut off after its last file.
+    for (const sandbox of new Set(groups.filter((name) => !known.has(name)))) {
+      listed.push({ sandbox, tenant: "", uid: "", phase: "failed", reason: "removing" });
+    }
+    return listed.filter((entry) => entry !== undefined);
+  }
+
+  async #listed(name: string): Promise<Listed | undefined> {
+    const folder = this.#layout.folder(name);
+    const sandbox = name.replace(REMOVING, "");
+    const meta = await readRecord(Meta, join(folder, "meta.json"));
+    if (meta === undefined && (await stat(folder).catch(() => undefined)) === undefined) return undefined;
+    const base = { sandbox, tenant: meta?.tenant ?? "", uid: meta?.uid ?? "" };
+    if (name.endsWith(REMOVING)) return { ...base, phase: "failed", reason: "removing" };
+    if (this.#creating.has(sandbox)) return { ...base, phase: "starting" };
+    if (isAlive(await readRecord(Identity, join(folder, "running")))) return { ...base, phase: "running" };
+    if (isAlive(await readRecord(Identity, join(folder, "supervisor"))))
+      return { ...base, phase: "starting" };
+    const exit = await readRecord(Exit, join(this.#layout.exits, sandbox));
+    return {
+      ...base,
+      phase: "failed",
+      reason: exit === undefined ? "exited" : this.#exits.reasonOf(sandbox, exit),
+    };
+  }
+
+  watch(handle: Parameters<Provider["watch"]>[0]): () => void {
+    return this.#exits.watch(handle);
+  }
+
+  notIsolated(spec: SandboxSpec): string[] {
+    return notIsolated(spec, { root: this.#root, enforced: this.#cgroups.enforced });
+  }
+
+  async close(): Promise<void> {
+    for (const { stop } of this.#creating.values()) stop.abort();
+    await Promise.allSettled([...this.#creating.values()].map(({ done }) => done));
+    this.#exits.close();
+    await Promise.all([this.#launcher.close(), this.#relay.close()]);
+  }
+
+  async end(signal: AbortSignal): Promise<void> {
+    const ids = new Set([
+      ...this.#creating.keys(),
+      ...(await this.list(signal)).map(({ sandbox }) => sandbox),
+    ]);
+    await Promise.all([...ids].map((sandbox) => this.remove(sandbox, undefined, signal)));
+    this.#exits.close();
+    await Promise.all([this.#launcher.close(), this.#relay.end()]);
+    this.#cgroups.close();
+    for (const folder of [this.#layout.sandboxes, this.#layout.exits, this.#layout.relay]) {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+}
+
+function launchError(
+  sandbox: string,
+  spec: SandboxSpec,
+  { kind, errno, message }: { kind: string; errno: number; message: string },
+): ImageError | ProviderError {
+  if (kind === "user")
+    return new ImageError(`image ${spec.image}: ${message}`, { sandbox, field: "spec.user" });
+  const number = errno === 0 ? "" : ` (errno ${errno})`;
+  return new ProviderError(`sandbox ${sandbox} could not be started: ${message}${number}`, {
+    sandbox,
+    reason: kind,
+  });
+}
+
+const canceled = (sandbox: string): CanceledError =>
+  new CanceledError(`the creation of sandbox ${sandbox} was canceled`, { sandbox });
+
+/** What is shared (an unpacking) goes on; only this caller leaves. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal, sandbox: string): Promise<T> {
+  if (signal.aborted) throw canceled(sandbox);
+  let leave: () => void = () => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    leave = () => reject(canceled(sandbox));
+    signal.addEventListener("abort", leave, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", leave);
+    work.catch(() => undefined);
+  }
+}
+
+function parseAddress(url: string): { host: string; port: number } {
+  const match = url.match(/^(?:(?:nats|tls):\/\/)?(?:\[([0-9a-fA-F:]+)\]|([^:/[\]]+)):(\d{1,5})\/?$/);
+  const host = match?.[1] ?? match?.[2];
+  if (match === null || host === undefined) {
+    throw new InvalidRequestError(`natsUrl must be host:port, not ${url}`, { field: "natsUrl" });
+  }
+  return { host, port: Number(match[3]) };
+}

@@ -1,0 +1,92 @@
+// What of a spec this provider can do, decided before anything is made.
+import { realpathSync, statSync } from "node:fs";
+import { isAbsolute, normalize } from "node:path";
+import { InvalidRequestError, type SandboxSpec, UnsupportedError } from "../../../broker/contract/index.ts";
+import type { Controller } from "./cgroups.ts";
+import { INSIDE } from "./layout.ts";
+
+/** What this process and machine can do. */
+export interface Abilities {
+  root: boolean;
+  enforced: ReadonlySet<Controller>;
+}
+
+const NEVER: readonly [keyof SandboxSpec, string][] = [
+  ["image_pull_secrets", "it pulls no images"],
+  ["sidecars", "a sandbox is one root file system"],
+  ["extended_resources", "it has no device plugins"],
+  ["template", "it keeps no warm stock"],
+  ["disk_bytes", "overlayfs has no quota"],
+];
+
+/** Throws UnsupportedError or InvalidRequestError, naming the field. */
+export function refuseUnsupported(spec: SandboxSpec, stateDir: string): void {
+  for (const [field, why] of NEVER) {
+    const wish = spec[field];
+    if (wish === undefined || (Array.isArray(wish) && wish.length === 0)) continue;
+    if (typeof wish === "object" && Object.keys(wish).length === 0) continue;
+    throw new UnsupportedError(`the local provider cannot do ${field}: ${why}`, { field: `spec.${field}` });
+  }
+  if (spec.network?.startsWith("policy:")) {
+    throw new UnsupportedError(`the local provider knows the networks none and host, not ${spec.network}`, {
+      field: "spec.network",
+    });
+  }
+  for (const [i, volume] of (spec.volumes ?? []).entries())
+    checkVolume(volume, `spec.volumes.${i}`, stateDir);
+}
+
+type Volume = NonNullable<SandboxSpec["volumes"]>[number];
+const TAKEN = ["/proc", "/sys", "/dev", INSIDE];
+
+function checkVolume({ source, mount_path: target }: Volume, field: string, stateDir: string): void {
+  const refuse = (which: string, why: string): never => {
+    throw new InvalidRequestError(`${field}.${which} ${why}`, { field: `${field}.${which}` });
+  };
+  if (!isAbsolute(target) || normalize(`${target}/`) !== `${target.replace(/\/$/, "")}/` || target === "/") {
+    refuse("mount_path", `must be an absolute, plain path other than /, not ${target}`);
+  }
+  if (TAKEN.some((path) => `${target}/`.startsWith(`${path}/`)))
+    refuse("mount_path", `${target} is the sandbox's own`);
+  if (!isAbsolute(source)) refuse("source", `must be an absolute path of a folder, not ${source}`);
+  const real = realFolder(source) ?? refuse("source", `${source} is not a folder`);
+  if (`${stateDir}/`.startsWith(real === "/" ? "/" : `${real}/`) || real.startsWith(`${stateDir}/`)) {
+    refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
+  }
+}
+
+export function realFolder(path: string): string | undefined {
+  try {
+    const real = realpathSync(path);
+    return statSync(real).isDirectory() ? real : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What a sandbox of this spec shares with others, in words. */
+export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): string[] {
+  const shared = ["the kernel: no system call filter, as in a container without seccomp"];
+  if (root)
+    shared.push("user ids: root inside is root outside, without the capabilities that reach the machine");
+  else shared.push("user ids: everything inside is the mesh's own user outside, and there is no other user");
+  if (spec.network === "host")
+    shared.push("the network: the machine's own, with all it reaches and its abstract sockets");
+  if (spec.image === "host")
+    shared.push("files: all of the machine's root file system can be read (image host)");
+  const wishes: Record<Controller, boolean> = {
+    cpu: spec.cpu !== undefined,
+    memory: spec.memory_bytes !== undefined,
+    pids: spec.pids !== undefined,
+  };
+  const names: Record<Controller, string> = { cpu: "cpu", memory: "memory", pids: "processes" };
+  for (const controller of ["cpu", "memory", "pids"] as const) {
+    if (!enforced.has(controller)) {
+      shared.push(
+        `${names[controller]}: ${wishes[controller] ? "the limit is not enforced" : "no limit"}, cgroups are not writable`,
+      );
+    } else if (!wishes[controller]) shared.push(`${names[controller]}: no limit was asked for`);
+  }
+  shared.push("disk: no limit on the writable layer");
+  return shared;
+}
