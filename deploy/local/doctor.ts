@@ -17,7 +17,7 @@ export interface Finding {
 }
 
 export async function diagnose(home: string): Promise<Finding[]> {
-  return [...(await programs()), ...(await localProvider()), mesh(home)];
+  return [...(await programs()), ...(await localProvider(homePaths(home).local)), mesh(home)];
 }
 
 async function programs(): Promise<Finding[]> {
@@ -40,8 +40,8 @@ async function programs(): Promise<Finding[]> {
   ];
 }
 
-async function localProvider(): Promise<Finding[]> {
-  return (await diagnoseLocal()).map((finding) => ({ needed: false, ...finding }));
+async function localProvider(stateDir: string): Promise<Finding[]> {
+  return (await diagnoseLocal(stateDir)).map((finding) => ({ needed: false, ...finding }));
 }
 
 function mesh(home: string): Finding {

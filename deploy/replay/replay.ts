@@ -1,0 +1,61 @@
+// Replays a recorded trajectory in a sandbox, step by step, and compares.
+import type { ExecResult, Sandbox } from "../../sdk/typescript/mod.ts";
+import { compare, type Verdict } from "./compare.ts";
+import { fixtureTar } from "./fixture.ts";
+import { loadFixture, type Step, type Trajectory } from "./trajectory.ts";
+
+/** No recorded step took more than 5 s where it was recorded. */
+const STEP_TIMEOUT_MS = 60_000;
+/** What the recordings ran with. */
+const ENV = { HOME: "/root", LANG: "C.UTF-8" };
+
+export interface ReplayedStep {
+  step: Step;
+  verdict: Verdict;
+  /** At the client: encoding, the wire, the command, decoding. */
+  tookMs: number;
+}
+
+/** Puts the trajectory's files in place and runs its steps. `onStep` is called after each. */
+export async function replay(
+  box: Sandbox,
+  trajectory: Trajectory,
+  onStep: (done: ReplayedStep) => void = () => {},
+  signal?: AbortSignal,
+): Promise<ReplayedStep[]> {
+  await box.files.mkdir(trajectory.cwd);
+  if (trajectory.fixture !== undefined) {
+    await box.files.unpack("/", [await fixtureTar(await loadFixture(trajectory.fixture))]);
+  }
+  const run = await runnerFor(box, trajectory, signal);
+  const done: ReplayedStep[] = [];
+  for (const step of trajectory.steps) {
+    const began = performance.now();
+    const result = await run(step);
+    const tookMs = performance.now() - began;
+    const replayed = { outcome: result.outcome, stdout: result.stdout.bytes, stderr: result.stderr.bytes };
+    const finished = { step, tookMs, verdict: compare(step, replayed) };
+    done.push(finished);
+    onStep(finished);
+  }
+  return done;
+}
+
+/** Each step in a shell of its own, or all in one, as it was recorded. */
+async function runnerFor(
+  box: Sandbox,
+  trajectory: Trajectory,
+  signal: AbortSignal | undefined,
+): Promise<(step: Step) => Promise<ExecResult>> {
+  const options = { timeout: STEP_TIMEOUT_MS, ...(signal !== undefined && { signal }) };
+  if (trajectory.oneShell) {
+    const session = await box.shell({ shell: "bash", cwd: trajectory.cwd, env: ENV });
+    return (step) => session.exec(step.command, options);
+  }
+  return (step) =>
+    box.exec(step.argv ?? ["/bin/bash", "-c", step.command], {
+      ...options,
+      cwd: step.cwd ?? trajectory.cwd,
+      env: ENV,
+    });
+}
