@@ -22,17 +22,20 @@ export interface RequestOptions {
 }
 
 export interface AnswerStream extends AsyncIterable<Message> {
-  /** The token that stands last in the reply subject: the reader's name in `credit`. */
+  /** The token of the reply subject (`parseSubject(reply).token`; it has a dot): the reader's name in `credit`. */
   readonly token: string;
   close(): void;
 }
 
-/** One connection. All its requests are answered on one wildcard subscription `rep.v1.<tenant>.*.<user>.>`. */
+/** One connection. All its requests are answered on one wildcard subscription, `rep.v1.<tenant>.*.<user>.<own>.>`: own
+ * to the connection, so that the answers of a user with many connections do not all come to each of them. */
 export interface Link {
   readonly tenant: string;
   readonly user: string;
   /** What the server said that a message may be at most. */
   readonly maxPayload: number;
+  /** Throws InvalidRequestError, TooLargeError (maxPayload), ConnectionError (closed, or more than 16 MiB waiting while
+   * the connection is away). The bytes must not be changed in the same turn of the event loop. */
   publish(
     subject: string,
     data: Uint8Array,

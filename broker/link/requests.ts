@@ -58,15 +58,13 @@ export class Requests {
     return this.#pending.get(number);
   }
 
-  /** Fails all, or those on one subject. */
-  fail(error: () => SandmeshError, subject?: string): void {
-    for (const pending of [...this.#pending.values()]) {
-      if (subject === undefined || pending.subject === subject) pending.failed(error());
-    }
-  }
-
-  get size(): number {
-    return this.#pending.size;
+  /** Fails all, or those on one subject; whether there were any. */
+  fail(error: () => SandmeshError, subject?: string): boolean {
+    const concerned = [...this.#pending.values()].filter(
+      (pending) => subject === undefined || pending.subject === subject,
+    );
+    for (const pending of concerned) pending.failed(error());
+    return concerned.length > 0;
   }
 }
 

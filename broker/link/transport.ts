@@ -8,8 +8,10 @@ import type { Transport } from "nats/lib/nats-base-client/transport.js";
 export interface TransportSettings {
   /** Path of a unix socket to dial instead of the server's address. */
   relay: string | undefined;
-  /** PEM of the CA; TLS is required then. */
+  /** PEM of the CA; undefined: those that the system trusts. */
   ca: string | undefined;
+  /** Refuses a server that does not speak TLS; a server that wants it gets it in any case. */
+  tls: boolean;
   /** Takes the server's bytes; what it throws ends the connection. */
   receive(chunk: Uint8Array): void;
 }
@@ -36,7 +38,7 @@ export class LinkTransport implements Transport {
   }
 
   async connect(server: Server, _options: ConnectionOptions): Promise<void> {
-    const { relay, ca } = this.#settings;
+    const { relay, ca, tls } = this.#settings;
     const { hostname, port } = server;
     try {
       const socket = relay === undefined ? dialSocket({ host: hostname, port }) : dialSocket({ path: relay });
@@ -44,7 +46,7 @@ export class LinkTransport implements Transport {
       socket.setNoDelay(true);
       await ready(socket, "connect");
       const { line, info } = await firstLine(socket);
-      if (info.tls_required === true || ca !== undefined) {
+      if (info.tls_required === true || tls) {
         if (info.tls_required !== true && info.tls_available !== true)
           throw new Error("the server speaks no TLS");
         this.#socket = await encrypt(socket, hostname, ca);

@@ -1,0 +1,326 @@
+// A Link over the npm package `nats`: requests on one reply subscription, messages held while the connection is away,
+// and the server's errors brought to whom they are about.
+import { randomBytes } from "node:crypto";
+import type { NatsError } from "nats/lib/nats-base-client/core.js";
+import {
+  ConnectionError,
+  PermissionDeniedError,
+  type SandmeshError,
+  toSandmeshError,
+} from "../contract/index.ts";
+import { authenticatorFor, type Credentials } from "../credentials/index.ts";
+import { Deadlines } from "./deadlines.ts";
+import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
+import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
+import { checkSubject, Outbox } from "./outbox.ts";
+import { LinkProtocol, type MsgArg, type ReconnectDelays } from "./protocol.ts";
+import { canceled, closedError, lastNumber, Requests, SingleRequest } from "./requests.ts";
+import { Answers } from "./stream.ts";
+
+/** ConnectOptions, made definite. */
+export interface LinkSettings {
+  tenant: string;
+  user: string;
+  /** `rep.v1.<tenant>.<responder>.<user>`, with `*` where it may be any. */
+  replies: string;
+  urls: readonly string[];
+  credentials: () => Credentials;
+  name: string;
+  relay: string | undefined;
+  ca: string | undefined;
+  tls: boolean;
+  connectTimeoutMs: number;
+  patient: boolean;
+  delays: ReconnectDelays;
+  onError: ((error: unknown, what: string) => void) | undefined;
+}
+
+/** So that a daemon or a trainer notices within 45 s that its server is gone without a word. */
+const PING_INTERVAL_MS = 15_000;
+const MAX_PINGS_OUT = 2;
+/** How long `close` waits for the server to have all that was published. */
+const LAST_FLUSH_MS = 1_000;
+
+export class NatsLink implements Link {
+  readonly tenant: string;
+  readonly user: string;
+  readonly closed: Promise<Error | undefined>;
+  readonly #settings: LinkSettings;
+  readonly #protocol: LinkProtocol;
+  readonly #outbox: Outbox;
+  readonly #requests = new Requests(new Deadlines());
+  readonly #wildcard: string;
+  /** Random, so that the answers of one user's several connections do not all come to each of them. */
+  readonly #connection = randomBytes(5).toString("hex");
+  readonly #statusHandlers: ((connected: boolean) => void)[] = [];
+  readonly #returns: (() => void)[] = [];
+  #repliesOpen = false;
+  #up = false;
+  /** Ended by `close`, or on the way there. */
+  #closing = false;
+  /** Why the server last refused the credential, until it takes it again. */
+  #refused: string | undefined;
+  /** Ends `open`, while it is under way. */
+  #giveUp: ((error: Error) => void) | undefined;
+  #closedWith!: (reason: Error | undefined) => void;
+
+  constructor(settings: LinkSettings) {
+    const { tenant, user, replies, relay, ca, tls } = settings;
+    this.#settings = settings;
+    this.tenant = tenant;
+    this.user = user;
+    this.#wildcard = `${replies}.${this.#connection}.>`;
+    this.closed = new Promise((resolve) => {
+      this.#closedWith = resolve;
+    });
+    this.#protocol = new LinkProtocol(
+      {
+        servers: [...settings.urls],
+        authenticator: authenticatorFor(settings.credentials),
+        name: settings.name,
+        timeout: settings.connectTimeoutMs,
+        reconnect: true,
+        maxReconnectAttempts: -1,
+        waitOnFirstConnect: settings.patient,
+        pingInterval: PING_INTERVAL_MS,
+        maxPingOut: MAX_PINGS_OUT,
+        // The addresses that were given, in their order: a cluster's own may lead nowhere from here.
+        noRandomize: true,
+        ignoreClusterUpdates: true,
+        ignoreAuthErrorAbort: true,
+        noAsyncTraces: true,
+        // The system's resolver (and /etc/hosts) is asked at each dial, not the package's own.
+        resolve: false,
+        ...(tls ? { tls: {} } : {}),
+      },
+      { relay, ca, tls },
+      settings.delays,
+      {
+        disconnected: () => this.#disconnected(),
+        reconnected: () => this.#reconnected(),
+        failed: (error) => this.#serverError(error),
+      },
+    );
+    this.#outbox = new Outbox(this.#protocol);
+    this.#protocol.closed.then((reason) => this.#ended(reason instanceof Error ? reason : undefined));
+  }
+
+  /** The first connection; throws as `connect` does. */
+  async open(): Promise<void> {
+    const { connectTimeoutMs, urls, relay } = this.#settings;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const givenUp = new Promise<never>((_, reject) => {
+      this.#giveUp = reject;
+      timer = setTimeout(
+        () => reject(new Error(`no connection within ${connectTimeoutMs} ms`)),
+        connectTimeoutMs,
+      );
+    });
+    try {
+      await Promise.race([this.#protocol.dialLoop(), givenUp]);
+      this.#up = true;
+    } catch (cause) {
+      this.#closing = true;
+      await this.#protocol.close();
+      if (this.#refused !== undefined) throw this.#refusedError();
+      const why = cause instanceof Error ? cause.message : String(cause);
+      throw new ConnectionError(`no NATS server to be had at ${relay ?? urls.join(", ")}: ${why}`, { cause });
+    } finally {
+      clearTimeout(timer);
+      this.#giveUp = undefined;
+    }
+  }
+
+  #refusedError(): SandmeshError {
+    return new PermissionDeniedError(`the server refuses the credential: ${this.#refused}`, {
+      reason: "credential",
+    });
+  }
+
+  get maxPayload(): number {
+    return this.#outbox.maxPayload;
+  }
+
+  publish(
+    subject: string,
+    data: Uint8Array,
+    options?: { reply?: string; headers?: Record<string, string> },
+  ): void {
+    this.#send(subject, options?.reply, formatHeaders(options?.headers), data);
+  }
+
+  #send(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
+    if (this.#closing) throw closedError();
+    this.#outbox.send(subject, reply, headers, data);
+  }
+
+  subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription {
+    if (this.#closing) throw closedError();
+    checkSubject(subject);
+    const stop = this.#protocol.listen(subject, options?.queue, (arg, raw) => {
+      try {
+        handle(new LinkMessage(arg, raw, this.#respond));
+      } catch (error) {
+        this.#report(error, `a handler of ${subject}`);
+      }
+    });
+    return { unsubscribe: stop };
+  }
+
+  readonly #respond: Respond = (reply, data, headers) =>
+    this.#send(reply, undefined, formatHeaders(headers), data);
+
+  async request(
+    responder: string,
+    subject: string,
+    data: Uint8Array,
+    options: RequestOptions,
+  ): Promise<Message> {
+    const { timeoutMs, signal } = options;
+    if (signal?.aborted) throw canceled(responder);
+    this.#begin();
+    const pending = new SingleRequest(this.#requests, responder, subject, timeoutMs, signal);
+    this.#ask(pending, responder, subject, data, options);
+    return pending.promise;
+  }
+
+  stream(responder: string, subject: string, data: Uint8Array, options: RequestOptions): AnswerStream {
+    this.#begin();
+    const { timeoutMs, signal } = options;
+    const tokenOf = (number: number) => `${this.#connection}.${number.toString(36)}`;
+    const pending = new Answers(this.#requests, responder, subject, timeoutMs, signal, tokenOf);
+    if (signal?.aborted) pending.failed(canceled(responder));
+    else this.#ask(pending, responder, subject, data, options);
+    return pending;
+  }
+
+  #begin(): void {
+    if (this.#closing) throw closedError();
+    if (this.#refused !== undefined && !this.#protocol.connected) throw this.#refusedError();
+    if (!this.#repliesOpen) {
+      // In front of the request on the same connection: the server has it before it has the request.
+      this.#repliesOpen = true;
+      this.#protocol.listen(this.#wildcard, undefined, this.#answered);
+    }
+  }
+
+  #ask(
+    pending: SingleRequest | Answers,
+    responder: string,
+    subject: string,
+    data: Uint8Array,
+    options: RequestOptions,
+  ): void {
+    // The pool asks sandboxes of all tenants, each under its own.
+    const tenant = this.tenant === "" ? (subject.split(".", 3)[2] ?? "") : this.tenant;
+    const reply = `rep.v1.${tenant}.${responder}.${this.user}.${this.#connection}.${pending.number.toString(36)}`;
+    try {
+      this.#send(subject, reply, formatHeaders(options.headers), data);
+    } catch (error) {
+      pending.failed(toSandmeshError(error));
+    }
+  }
+
+  readonly #answered = (arg: MsgArg, raw: Uint8Array): void => {
+    const pending = this.#requests.find(lastNumber(arg.subject));
+    if (pending === undefined) return; // came after its deadline
+    if (isNoResponders(arg, raw)) pending.unanswerable();
+    else pending.answered(new LinkMessage(arg, raw, this.#respond));
+  };
+
+  async flush(): Promise<void> {
+    if (this.#closing) throw closedError();
+    if (!this.#protocol.connected) await new Promise<void>((back) => this.#returns.push(back));
+    if (this.#closing) throw closedError();
+    try {
+      await this.#protocol.flush();
+    } catch (cause) {
+      throw new ConnectionError("the connection was lost before the server had all of it", { cause });
+    }
+  }
+
+  onStatus(handle: (connected: boolean) => void): void {
+    this.#statusHandlers.push(handle);
+  }
+
+  #tellStatus(connected: boolean): void {
+    if (this.#up === connected) return;
+    this.#up = connected;
+    for (const handle of this.#statusHandlers) {
+      try {
+        handle(connected);
+      } catch (error) {
+        this.#report(error, "a handler of onStatus");
+      }
+    }
+  }
+
+  #disconnected(): void {
+    if (!this.#closing) this.#tellStatus(false);
+  }
+
+  #reconnected(): void {
+    this.#refused = undefined;
+    this.#outbox.release();
+    for (const back of this.#returns.splice(0)) back();
+    this.#tellStatus(true);
+  }
+
+  #serverError(error: NatsError): void {
+    if (error.isAuthError()) {
+      this.#refused = error.message;
+      this.#giveUp?.(error);
+      // The cut itself (an expiry) leaves hope: the next credential may be a newer one. A refused return does not.
+      if (!this.#protocol.connected) this.#requests.fail(() => this.#refusedError());
+      return;
+    }
+    const [, operation, subject] =
+      /(Publish|Subscription)(?: with .*)? to "([^"]+)"/i.exec(error.message) ?? [];
+    if (!error.isPermissionError() || operation === undefined || subject === undefined) {
+      this.#report(error, "the server");
+      return;
+    }
+    const publish = operation.toLowerCase() === "publish";
+    const denied = () =>
+      new PermissionDeniedError(
+        `this credential may not ${publish ? "publish to" : "subscribe"} ${subject}`,
+        {
+          reason: publish ? "publish" : "subscribe",
+        },
+      );
+    const concerned = publish
+      ? this.#requests.fail(denied, subject)
+      : subject === this.#wildcard && this.#requests.fail(denied);
+    if (!concerned) this.#report(denied(), "the server");
+  }
+
+  #report(error: unknown, what: string): void {
+    if (this.#settings.onError !== undefined) this.#settings.onError(error, what);
+    else console.error(`sandmesh link: ${what}:`, error);
+  }
+
+  #ended(reason: Error | undefined): void {
+    const byClose = this.#closing;
+    this.#closing = true;
+    this.#tellStatus(false);
+    this.#requests.fail(closedError);
+    this.#requests.deadlines.close();
+    for (const back of this.#returns.splice(0)) back();
+    this.#closedWith(byClose ? undefined : (reason ?? new ConnectionError("the connection closed")));
+  }
+
+  async close(): Promise<void> {
+    if (this.#closing) {
+      await this.closed;
+      return;
+    }
+    this.#closing = true;
+    if (this.#protocol.connected) {
+      // What was published must not be lost with the socket; a server that does not answer must not keep us.
+      const late = new Promise<void>((go) => setTimeout(go, LAST_FLUSH_MS).unref());
+      await Promise.race([this.#protocol.flush().catch(() => {}), late]);
+    }
+    await this.#protocol.close();
+    await this.closed;
+  }
+}
