@@ -28,7 +28,7 @@ test("an enrolment of another generation, or of no sandbox, is refused and harms
   if (daemon === undefined) throw new Error("no daemon");
   const { jwt, seed } = daemon.bootstrap;
   const link = await mesh.server.connect({ jwt, seed });
-  expect((await errorOf(daemon.enrolOver(link, 9))).code).toBe("lease_lost");
+  expect((await errorOf(daemon.enrolOver(link, undefined, 9))).code).toBe("lease_lost");
   const stranger = await mesh.server.bootstrap("acme", "sb-nobody");
   const body = encode({
     version: 1,

@@ -9,11 +9,15 @@ import {
   enrolSubject,
   parseAnswer,
   parseSubject,
+  SandmeshError,
   sandboxEventSubject,
 } from "../../broker/contract/index.ts";
 import { type Credentials, createUserKey } from "../../broker/credentials/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
+
+/** What a pool or server that is away for a moment looks like from here. */
+const AWAY = new Set(["unreachable", "deadline_exceeded", "connection_failed"]);
 
 export interface Word {
   verb: string;
@@ -24,6 +28,7 @@ export class DaemonDouble {
   readonly bootstrap: Bootstrap;
   readonly incarnation: string = crypto.randomUUID();
   readonly words: Word[] = [];
+  readonly #key = createUserKey();
   credentials: Credentials | undefined;
   #link: Link | undefined;
   #repeat: ReturnType<typeof setInterval> | undefined;
@@ -40,26 +45,35 @@ export class DaemonDouble {
     return Number(grants.at(-1)?.body.generation ?? this.bootstrap.generation);
   }
 
+  /** Tries until it is answered, each time with the same key: a new one would be someone else's. */
   async enrol(): Promise<void> {
-    const { urls, jwt, seed } = this.bootstrap;
-    const link = await connect({ urls, credentials: { jwt, seed } });
-    try {
-      this.credentials = await this.enrolOver(link);
-    } finally {
-      await link.close();
+    const { urls, jwt, seed, boot_timeout_ms } = this.bootstrap;
+    const deadline = Date.now() + boot_timeout_ms;
+    while (this.credentials === undefined && !this.#closed) {
+      let link: Link | undefined;
+      try {
+        link = await connect({ urls, credentials: { jwt, seed } });
+        this.credentials = await this.enrolOver(link, this.#key);
+      } catch (error) {
+        const away = error instanceof SandmeshError && AWAY.has(error.code);
+        if (!away || Date.now() > deadline) throw error;
+        await Bun.sleep(50);
+      } finally {
+        await link?.close();
+      }
     }
   }
 
-  async enrolOver(link: Link, generation = this.bootstrap.generation): Promise<Credentials> {
+  /** One try over `link`. */
+  async enrolOver(
+    link: Link,
+    key = createUserKey(),
+    generation = this.bootstrap.generation,
+  ): Promise<Credentials> {
     const { tenant, sandbox } = this.bootstrap;
-    const key = createUserKey();
-    const body = encode({
-      version: 1,
-      generation,
-      incarnation: this.incarnation,
-      public_key: key.publicKey,
-    });
-    const answer = await link.request("pool", enrolSubject(tenant, sandbox), body, { timeoutMs: 5_000 });
+    const { incarnation } = this;
+    const body = encode({ version: 1, generation, incarnation, public_key: key.publicKey });
+    const answer = await link.request("pool", enrolSubject(tenant, sandbox), body, { timeoutMs: 1_000 });
     return { jwt: parseAnswer(EnrolAnswer, answer.data).jwt, seed: key.seed };
   }
 

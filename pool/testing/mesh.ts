@@ -60,13 +60,13 @@ export class Caller {
     return this.ask("acquire", request, Grant, timeoutMs);
   }
 
-  confirm({ sandbox, generation }: Pick<Grant, "sandbox" | "generation">) {
-    return this.ask("confirm", { version: 1, sandbox, generation }, ConfirmAnswer);
+  confirm({ sandbox, generation }: Pick<Grant, "sandbox" | "generation">, timeoutMs?: number) {
+    return this.ask("confirm", { version: 1, sandbox, generation }, ConfirmAnswer, timeoutMs);
   }
 
-  async lease(ask: Ask = {}): Promise<Grant> {
-    const grant = await this.acquire(ask);
-    await this.confirm(grant);
+  async lease(ask: Ask = {}, timeoutMs?: number): Promise<Grant> {
+    const grant = await this.acquire(ask, timeoutMs);
+    await this.confirm(grant, timeoutMs);
     return grant;
   }
 
