@@ -26,7 +26,7 @@ async function main(): Promise<void> {
   const ca = config.caFile === undefined ? undefined : readFileSync(config.caFile, "utf8");
   const minter = KeyRing.parse(readFileSync(config.keysFile, "utf8"));
   const providers = await Promise.all(
-    config.providers.map(({ name, settings }) => makeProvider(name, settings)),
+    config.providers.map(({ name, settings }) => makeProvider(name, settings, log)),
   );
   const link = await connect({
     urls: config.urls,

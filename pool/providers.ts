@@ -1,13 +1,32 @@
 // The providers that a pool can be told to use, by name; each is loaded only where it is used.
-import { InvalidRequestError } from "../broker/contract/index.ts";
+import type { Logger } from "pino";
+import * as v from "valibot";
+import { check, InvalidRequestError } from "../broker/contract/index.ts";
 import type { Provider } from "./provider/provider.ts";
 
-type Make = (settings: Record<string, unknown>) => Promise<Provider>;
+type Make = (settings: Record<string, unknown>, log: Logger) => Promise<Provider>;
 
-const PROVIDERS: Record<string, Make> = {};
+const LocalSettings = v.strictObject({
+  stateDir: v.pipe(v.string(), v.startsWith("/", "must be absolute")),
+  daemonDir: v.pipe(v.string(), v.startsWith("/", "must be absolute")),
+  daemonArgv: v.exactOptional(v.array(v.string())),
+  natsUrl: v.string(),
+  hide: v.exactOptional(v.array(v.string())),
+});
 
-/** Throws InvalidRequestError for a name that there is none of, and what the provider throws for its settings. */
-export async function makeProvider(name: string, settings: Record<string, unknown>): Promise<Provider> {
+const PROVIDERS: Record<string, Make> = {
+  async local(settings, log) {
+    const { createLocalProvider } = await import("./provider/local/index.ts");
+    return createLocalProvider({ ...check(LocalSettings, settings), log });
+  },
+};
+
+/** Throws InvalidRequestError for a name that there is none of, or settings that cannot be. */
+export async function makeProvider(
+  name: string,
+  settings: Record<string, unknown>,
+  log: Logger,
+): Promise<Provider> {
   const make = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined;
   if (make === undefined) {
     const known = Object.keys(PROVIDERS).join(", ");
@@ -15,5 +34,5 @@ export async function makeProvider(name: string, settings: Record<string, unknow
       field: "providers",
     });
   }
-  return make(settings);
+  return make(settings, log.child({ provider: name }));
 }
