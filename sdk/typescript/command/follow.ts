@@ -1,6 +1,7 @@
 // Follows one command by its id from its first byte to its outcome, over lost answers, reconnects and restarts of
 // the broker. The command itself runs at most once: every question carries the same id.
 import {
+  BusyError,
   type ChunkFrame,
   ConnectionError,
   DeadlineError,
@@ -178,6 +179,9 @@ export class Follower {
       }
     } else if (error instanceof DeadlineError || error instanceof ConnectionError) {
       this.#box.caller.throwIfClosed();
+      return;
+    } else if (error instanceof BusyError && error.reason === "reader_stalled") {
+      // We read too slowly for the daemon's patience; the command goes on, and so may we.
       return;
     }
     throw error instanceof SandmeshError ? withStarted(error, this.#started) : error;

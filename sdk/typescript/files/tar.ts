@@ -156,7 +156,7 @@ async function hardLink(existing: string, path: string): Promise<void> {
   await link(existing, path);
 }
 
-async function writeEntry(entry: AsyncIterable<Uint8Array>, header: Header, path: string): Promise<void> {
+async function writeEntry(entry: AsyncIterable<unknown>, header: Header, path: string): Promise<void> {
   // Removed first: an old symlink of that name is replaced, not followed.
   await rm(path, { force: true });
   const file = await open(path, "wx", 0o600);

@@ -11,7 +11,7 @@ import type { FromKeeper, KeeperData, ReleaseOrder, ToKeeper } from "./protocol.
 function workerFile(): URL {
   return import.meta.url.endsWith(".ts")
     ? new URL("./worker.ts", import.meta.url)
-    : new URL("./renew-worker.js", import.meta.url);
+    : new URL("./worker.js", import.meta.url);
 }
 
 type Refused = (message: FromKeeper) => void;

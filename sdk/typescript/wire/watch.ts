@@ -40,7 +40,7 @@ export class Watch implements Waiting {
   constructor(box: Box, options: WatchOptions) {
     this.#box = box;
     this.#options = options;
-    box.lifeline.throwIfLost();
+    if (box.lifeline.error !== undefined) throw withStarted(box.lifeline.error, options.started());
     if (options.signal?.aborted === true) throw canceled(options);
     this.#unsubscribe = box.lifeline.onLost((error) => this.stop(withStarted(error, options.started())));
     options.signal?.addEventListener("abort", this.#abort);

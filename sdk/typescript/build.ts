@@ -1,0 +1,55 @@
+// Builds the package for Node: `bun sdk/typescript/build.ts [folder]` (default: dist beside this file). ES modules,
+// the renewing thread's file beside them, and declarations; dependencies stay dependencies.
+import { execFileSync } from "node:child_process";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+const HERE = import.meta.dir;
+const ROOT = join(HERE, "..", "..");
+
+/** Throws where it does not build. */
+export async function build(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  await Bun.build({
+    entrypoints: [join(HERE, "mod.ts"), join(HERE, "renew", "worker.ts")],
+    outdir: folder,
+    target: "node",
+    format: "esm",
+    packages: "external",
+    splitting: true,
+    sourcemap: "linked",
+    naming: "[name].[ext]",
+  });
+  await declarations(join(folder, "types"));
+}
+
+async function declarations(folder: string): Promise<void> {
+  const settings = {
+    extends: join(ROOT, "tsconfig.json"),
+    compilerOptions: {
+      noEmit: false,
+      declaration: true,
+      emitDeclarationOnly: true,
+      outDir: folder,
+      rootDir: ROOT,
+      typeRoots: [join(ROOT, "node_modules", "@types")],
+    },
+    include: [],
+    files: [join(HERE, "mod.ts")],
+  };
+  await mkdir(folder, { recursive: true });
+  const config = join(folder, "tsconfig.json");
+  await writeFile(config, JSON.stringify(settings));
+  execFileSync(join(ROOT, "node_modules", ".bin", "tsc"), ["--project", config], { stdio: "inherit" });
+  await rm(config);
+  for (const name of await readdir(folder, { recursive: true })) {
+    if (!name.endsWith(".d.ts")) continue;
+    const file = join(folder, name);
+    // Readers of the package need not allow imports of `.ts`.
+    const text = await readFile(file, "utf8");
+    await writeFile(file, text.replaceAll(/((?:from|import\()\s*["']\.[^"']*)\.ts(["'])/g, "$1.js$2"));
+  }
+}
+
+if (import.meta.main) await build(process.argv[2] ?? join(HERE, "dist"));

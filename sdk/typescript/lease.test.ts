@@ -1,0 +1,158 @@
+// Acquire, renew, release and the ways out, against a real server and a real pool.
+import { expect, test } from "bun:test";
+import { newUuidV7, SandboxLostError } from "../../broker/contract/index.ts";
+import { until } from "../../broker/server/testing.ts";
+import { testMesh } from "../../pool/testing/mesh.ts";
+import { AcquireTimeoutError, CanceledError, InvalidRequestError, LeaseLostError } from "./mod.ts";
+import { connectTo } from "./testing/harness.ts";
+
+const SPEC = { image: "host" } as const;
+
+test("what was acquired is listed, and gone when the release returns", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  const box = await mesh.acquire({ ...SPEC, memory: "512MiB", cpu: 0.5 });
+  expect((await mesh.list()).map((view) => [view.sandbox, view.state])).toEqual([[box.id, "leased"]]);
+  expect(pool.provider.made.get(box.id)?.request.spec.memory_bytes).toBe(512 * 1024 * 1024);
+  await box.release();
+  expect(pool.provider.made.size).toBe(0);
+  expect(box.lost).toBeInstanceOf(SandboxLostError);
+  // A second release, and one by id, succeed.
+  await box.release();
+  expect(await mesh.release(box.id)).toBe(0);
+});
+
+test("closing the connection leaves nothing, also what is still being acquired", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server);
+  await mesh.acquireMany(3, SPEC);
+  await mesh.run("other").acquire(SPEC);
+  pool.provider.script = () => ({ create: "wait" });
+  const late = mesh.acquire(SPEC).catch((error: unknown) => error);
+  await until("the create is under way", () => pool.provider.creating === 1);
+  await mesh.close();
+  expect(await late).toBeInstanceOf(CanceledError);
+  pool.provider.proceed();
+  await until("all is reclaimed", () => pool.provider.made.size === 0);
+});
+
+test("an acquire that is aborted, or takes too long, is taken back", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  pool.provider.script = () => ({ boot: "never" });
+  const control = new AbortController();
+  const aborted = mesh.acquire({ ...SPEC, signal: control.signal }).catch((error: unknown) => error);
+  await until("it was created", () => pool.provider.made.size === 1);
+  control.abort();
+  expect(await aborted).toBeInstanceOf(CanceledError);
+  const late = await mesh.acquire({ ...SPEC, timeout: "500ms" }).catch((error: unknown) => error);
+  expect(late).toBeInstanceOf(AcquireTimeoutError);
+  await until("both are reclaimed", () => pool.provider.made.size === 0);
+});
+
+test("the same id answers the same sandbox", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  const id = newUuidV7();
+  const run = "same";
+  const one = await mesh.acquire({ ...SPEC, id, run });
+  const two = await mesh.acquire({ ...SPEC, id, run });
+  expect(one.id).toBe(two.id);
+  expect(pool.provider.created.length).toBe(1);
+});
+
+test("a run ends all at once, also what another client acquired in it", async () => {
+  await using pool = await testMesh();
+  await using ann = await connectTo(pool.server);
+  await using bob = await connectTo(pool.server, {}, "bob");
+  await using run = ann.run("shared");
+  const mine = await run.acquireMany(2, SPEC);
+  const his = await bob.acquire({ ...SPEC, run: "shared" });
+  expect((await run.list()).length).toBe(3);
+  expect(await run.release()).toBe(3);
+  expect(pool.provider.made.size).toBe(0);
+  await until("bob learns of it", () => his.lost !== undefined);
+  expect(mine.every((box) => box.lost instanceof SandboxLostError)).toBe(true);
+});
+
+test("too few of many are given back", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  let created = 0;
+  pool.provider.script = () => (++created === 2 ? { create: "fail" } : {});
+  const failure = await mesh.acquireMany(3, SPEC).catch((error: unknown) => error);
+  expect(failure).toBeInstanceOf(Error);
+  expect(pool.provider.made.size).toBe(0);
+  created = 0;
+  expect((await mesh.acquireMany(3, { ...SPEC, atLeast: 2 })).length).toBe(2);
+});
+
+test("renewal keeps a short lease for long, and a detached sandbox lapses", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server, { lease: "1s" });
+  const kept = await mesh.acquire({ ...SPEC, run: "kept" });
+  const left = await mesh.acquire({ ...SPEC, run: "left" });
+  left.detach();
+  await until("the detached one lapses", () => !pool.provider.made.has(left.id), 20_000);
+  expect(pool.provider.made.has(kept.id)).toBe(true);
+  expect(kept.lost).toBeUndefined();
+});
+
+test("a sandbox that the infrastructure loses is known as lost at once", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  const box = await mesh.acquire(SPEC);
+  const uid = pool.provider.made.get(box.id)?.uid ?? "";
+  const told = new Promise<Error>((go) => box.onLost(go));
+  pool.provider.tell({ type: "lost", sandbox: box.id, uid, reason: "oom", message: "out of memory" });
+  const error = await told;
+  expect(error).toBeInstanceOf(SandboxLostError);
+  expect(box.lost).toMatchObject({ code: "sandbox_lost", reason: "oom", sandbox: box.id });
+  const failure = await box.exec("true").catch((thrown: unknown) => thrown);
+  expect(failure).toMatchObject({ code: "sandbox_lost", started: "no" });
+});
+
+test("a run that the pool does not know any more loses its sandboxes here too", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server, { lease: "1s" });
+  const box = await mesh.acquire({ ...SPEC, run: "gone" });
+  // As if the event had not come: the pool forgets, and says nothing.
+  await pool.pool.close();
+  pool.records.sandboxes.clear();
+  pool.records.runs.clear();
+  await pool.start();
+  await until("the renewal is refused", () => box.lost !== undefined, 20_000);
+  expect(box.lost).toBeInstanceOf(LeaseLostError);
+});
+
+test("a spec at fault is refused before it is sent, with the field", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  for (const [options, field] of [
+    [{ image: "" }, "image"],
+    [{ image: "host", memory: "lots" }, "memory"],
+    [{ image: "host", timeout: "30" }, "timeout"],
+    [{ image: "host", memroy: "1g" }, "memroy"],
+  ] as const) {
+    const failure = await mesh.acquire(options).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(InvalidRequestError);
+    expect(failure).toMatchObject({ field });
+  }
+});
+
+test("events tell a sandbox's life, of one run only where asked", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  const seen: string[] = [];
+  const control = new AbortController();
+  const listening = (async () => {
+    for await (const event of mesh.events({ run: "told", signal: control.signal })) seen.push(event.what);
+  })().catch((error: unknown) => error);
+  await mesh.status();
+  await (await mesh.acquire({ ...SPEC, run: "other" })).release();
+  await (await mesh.acquire({ ...SPEC, run: "told" })).release();
+  await until("the release is told", () => seen.includes("released"));
+  control.abort();
+  expect(await listening).toBeInstanceOf(CanceledError);
+  expect(seen.filter((what) => what === "granted").length).toBe(1);
+});

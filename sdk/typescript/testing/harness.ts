@@ -1,0 +1,124 @@
+// For tests: a mesh with a pool in this process, a user's credentials on disk, and programs that use the SDK.
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { formatCreds } from "../../../broker/credentials/index.ts";
+import { build } from "../build.ts";
+import { type ConnectOptions, connect } from "../connect.ts";
+import type { Mesh } from "../mesh.ts";
+
+const TTL_MS = 3600_000;
+
+interface Server {
+  readonly url: string;
+  readonly keys: {
+    mintUser(options: { tenant: string; user: string; ttlMs?: number }): { jwt: string; seed: string };
+  };
+}
+
+export function credentialsOf(server: Server, user = "ann"): string {
+  return formatCreds(server.keys.mintUser({ tenant: "acme", user, ttlMs: TTL_MS }));
+}
+
+/** A mesh for a user, as its own program would connect; no signal handlers, since the test runner has its own. */
+export function connectTo(server: Server, options: ConnectOptions = {}, user?: string): Promise<Mesh> {
+  const credentials = credentialsOf(server, user);
+  return connect({ url: server.url, credentials, handleSignals: false, ...options });
+}
+
+export interface Step {
+  step: string;
+  [more: string]: unknown;
+}
+
+export type Runtime = "bun" | "node";
+
+let built: Promise<string> | undefined;
+
+/** The package as Node gets it, built once for all tests of this process, and where its dependencies are found. */
+function builtPackage(): Promise<string> {
+  built ??= (async () => {
+    const folder = join(import.meta.dir, "..", "dist", `test-${process.pid}`);
+    await build(folder);
+    process.on("exit", () => Bun.spawnSync(["rm", "-rf", folder]));
+    return join(folder, "mod.js");
+  })();
+  return built;
+}
+
+/** A process that uses the SDK; ended, and its files removed, with `await using`. */
+export class Program implements AsyncDisposable {
+  readonly process: ChildProcess;
+  readonly #folder: string;
+  readonly #steps: Step[] = [];
+  readonly #exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  #stderr = "";
+  #wake: () => void = () => undefined;
+
+  private constructor(child: ChildProcess, folder: string) {
+    this.process = child;
+    this.#folder = folder;
+    this.#exited = once(child, "close").then(([code, signal]) => ({ code, signal }));
+    if (child.stdout === null || child.stderr === null) throw new Error("no pipes");
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      this.#steps.push(JSON.parse(line));
+      this.#wake();
+    });
+    child.stderr.on("data", (data: Buffer) => {
+      this.#stderr += data.toString();
+    });
+  }
+
+  static async start(
+    runtime: Runtime,
+    server: Server,
+    scenario: string,
+    env: Record<string, string> = {},
+  ): Promise<Program> {
+    const folder = await mkdtemp(join(tmpdir(), "sandmesh-sdk-"));
+    const credentials = join(folder, "user.creds");
+    await writeFile(credentials, credentialsOf(server), { mode: 0o600 });
+    const sdk = runtime === "bun" ? join(import.meta.dir, "..", "mod.ts") : await builtPackage();
+    const program = runtime === "bun" ? process.execPath : "node";
+    const child = spawn(program, [join(import.meta.dir, "child.mjs"), scenario], {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, SDK: sdk, SANDMESH_URL: server.url, SANDMESH_CREDS: credentials, ...env },
+    });
+    return new Program(child, folder);
+  }
+
+  /** The next occurrence of that step; throws where the program ends before. */
+  async step(name: string): Promise<Step> {
+    const ended = this.#exited.then(() => "ended" as const);
+    for (;;) {
+      const found = this.#steps.find((each) => each.step === name);
+      if (found !== undefined) return found;
+      const next = new Promise<"more">((go) => {
+        this.#wake = () => go("more");
+      });
+      if (
+        (await Promise.race([next, ended])) === "ended" &&
+        !this.#steps.some((each) => each.step === name)
+      ) {
+        throw new Error(`the program ended before ${name}: ${this.#stderr}`);
+      }
+    }
+  }
+
+  get exited(): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
+    return this.#exited;
+  }
+
+  get stderr(): string {
+    return this.#stderr;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.process.kill("SIGKILL");
+    await this.#exited;
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
