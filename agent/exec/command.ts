@@ -194,7 +194,8 @@ export class Command implements RunningCommand, EngineListener {
       outcome,
       durationMs,
       ...(left > 0 && { background: left }),
-      ...(exit !== undefined && { cpuMs: exit.cpuMs, maxRssBytes: exit.maxRssBytes }),
+      ...(exit !== undefined && { cpuMs: exit.cpuMs }),
+      ...(exit !== undefined && exit.maxRssBytes > 0 && { maxRssBytes: exit.maxRssBytes }),
     });
     this.#context.done(this);
   }

@@ -7,7 +7,7 @@ type Reason = (typeof NOT_STARTED_REASONS)[number];
 type NotStarted = Extract<Outcome, { type: "not_started" }>;
 const E = constants.errno;
 
-/** As in spawn.c. */
+/** As in engine.h. */
 const STAGE = { clone: 1, cwd: 2, user: 3, limit: 4, nice: 5, tty: 6, exec: 7 } as const;
 const DETAIL = { interpreter: 1, notExecutable: 2 } as const;
 

@@ -1,10 +1,10 @@
-// A command as the engine wants it: one block of numbers and strings (spawn.c, `struct request`).
+// A command as the engine wants it: one block of numbers and strings (engine.h, `struct request`).
 import { endianness } from "node:os";
 import type { ParsedExec } from "../../broker/endpoint/executor.ts";
 import { bytesOf, type Environment, MARKER } from "../process/environment.ts";
 import type { User } from "./user.ts";
 
-/** As in spawn.c. */
+/** As in engine.h. */
 const FLAG = { merge: 1, pty: 2, stdin: 4, waitAll: 8, user: 16, umask: 32, nice: 64 } as const;
 /** Linux's numbers of setrlimit's resources. */
 const RESOURCE = {

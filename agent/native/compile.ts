@@ -2,26 +2,24 @@
 import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 
-const SOURCE = join(import.meta.dir, "spawn.c");
-const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra"];
+const SOURCES = ["engine.c", "launch.c", "calls.c"].map((name) => join(import.meta.dir, name));
+const HEADER = join(import.meta.dir, "engine.h");
+const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra", "-fvisibility=hidden"];
 export const NATIVE_NAME = "sandmesh-engine.so";
 
 /** The path of the compiled library in `folder`; compiles it where it is not there yet. `cc` is the compiler's
  * command (cross compilers for other machines). Throws where the compiler is missing or refuses. */
 export function compileNative(folder: string, cc = process.env.CC ?? "cc"): string {
-  const source = readFileSync(SOURCE);
-  const hash = new Bun.CryptoHasher("sha256")
-    .update(source)
-    .update([cc, ...FLAGS].join("\0"))
-    .digest("hex");
-  const target = join(folder, `engine-${hash.slice(0, 16)}.so`);
+  const hash = new Bun.CryptoHasher("sha256").update([cc, ...FLAGS].join("\0"));
+  for (const path of [HEADER, ...SOURCES]) hash.update(readFileSync(path));
+  const target = join(folder, `engine-${hash.digest("hex").slice(0, 16)}.so`);
   if (existsSync(target)) return target;
   mkdirSync(folder, { recursive: true });
   // Under another name first: a second process may compile at the same time, and must not load half a file.
   const draft = `${target}.${process.pid}`;
-  const compiled = Bun.spawnSync([cc, ...FLAGS, "-o", draft, SOURCE], { stderr: "pipe" });
+  const compiled = Bun.spawnSync([cc, ...FLAGS, "-o", draft, ...SOURCES], { stderr: "pipe" });
   if (compiled.exitCode !== 0)
-    throw new Error(`${cc} could not compile ${SOURCE}:\n${compiled.stderr.toString()}`);
+    throw new Error(`${cc} could not compile the engine:\n${compiled.stderr.toString()}`);
   renameSync(draft, target);
   return target;
 }

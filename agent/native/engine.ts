@@ -4,7 +4,7 @@ import { dlopen, FFIType, ptr, toArrayBuffer } from "bun:ffi";
 
 const BOX_BYTES = 512 * 1024;
 const HEADER_BYTES = 16;
-/** As in spawn.c. */
+/** As in engine.h. */
 const FRAME = {
   stdout: 1,
   stderr: 2,
@@ -22,6 +22,7 @@ export interface Exit {
   /** Whether others of the leader's process group live on. */
   groupAlive: boolean;
   cpuMs: number;
+  /** Of the leader and what it waited for; 0 where that is not more than the daemon's own. */
   maxRssBytes: number;
 }
 
@@ -90,8 +91,8 @@ export class Engine {
     // A socket, since that is what Bun's loop waits for by itself; a pipe would be read by its thread pool. The types
     // know `fd` for listening and sending only.
     const options = { fd, socket: { data: () => engine.#take() } };
-    const socket = await Bun.connect(options as unknown as Bun.UnixSocketOptions<undefined>);
-    socket.unref();
+    // Not unref'd: a loop with nothing else to wait for would spin instead of sleep.
+    await Bun.connect(options as unknown as Bun.UnixSocketOptions<undefined>);
     return engine;
   }
 

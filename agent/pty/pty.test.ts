@@ -24,7 +24,12 @@ describe("a terminal", () => {
     const running = begin(commands, { argv: ["bash", "--norc", "-i"], pty, env: { PS1: "prompt> " } });
     await running.until("prompt> ");
     await running.command.stdin(bytes("sleep 67\n"));
-    await until("sleep is in front", () => running.command.background().length === 1);
+    await until("sleep is in front", async () => {
+      const [pid] = running.command.background();
+      const stat = await Bun.file(`/proc/${pid}/stat`).text();
+      const [name, group, front] = [stat.split(" ")[1], stat.split(" ")[4], stat.split(" ")[7]];
+      return name === "(sleep)" && group === front;
+    });
     await running.command.stdin(bytes("\x03"));
     await until("sleep is gone", () => running.command.background().length === 0);
     await running.command.stdin(bytes("echo a$((40+2))b\n"));

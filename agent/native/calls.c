@@ -1,0 +1,152 @@
+// What JavaScript calls. All of it returns at once.
+#include "engine.h"
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#ifndef TIOCGPTPEER
+#define TIOCGPTPEER _IO('T', 0x41)
+#endif
+
+static void on_sigchld(int s) { (void)s; E.child_ended = 1; kick(); }
+
+/** Starts the engine; returns the descriptor that becomes readable when `engine_take` has something, or -errno. */
+EXPORT int engine_open(void) {
+  int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t all, old;
+  signal(SIGPIPE, SIG_IGN);
+  E.epoll = epoll_create1(EPOLL_CLOEXEC); E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  E.box[0] = malloc(BOX); E.box[1] = malloc(BOX);
+  if (E.epoll < 0 || E.control < 0 || E.null_fd < 0 || !E.box[0] || !E.box[1] || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) return -errno;
+  E.wake_fd = pair[1];
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = K_CONTROL};
+  epoll_ctl(E.epoll, EPOLL_CTL_ADD, E.control, &e);
+  pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 256 * 1024);
+  sigfillset(&all); sigdelset(&all, SIGCHLD);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(&thread, &attr, engine_thread, NULL);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error ? -error : pair[0];
+}
+/** From now on orphans come to this process and are reaped. Nothing else in it may start processes. */
+EXPORT int engine_reap(void) {
+  struct sigaction a = {.sa_handler = on_sigchld, .sa_flags = SA_RESTART | SA_NOCLDSTOP}; sigset_t chld;
+  sigemptyset(&chld); sigaddset(&chld, SIGCHLD); pthread_sigmask(SIG_BLOCK, &chld, NULL);  // the engine's thread takes it
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || sigaction(SIGCHLD, &a, NULL) < 0) return -errno;
+  E.child_ended = 1; kick();
+  return 0;
+}
+/** Closes this process to others of its user: no memory, environment or descriptors of it can be read or traced. */
+EXPORT int engine_hide(const char *name) {
+  prctl(PR_SET_NAME, name);
+  return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
+}
+/** The soft limit of open files that commands get, in place of the daemon's own. */
+EXPORT void engine_soft_files(uint32_t limit) { E.soft_files = limit; }
+EXPORT void *engine_box(int index) { return E.box[index]; }
+/** Bytes of frames in the other box than the last time, 0 for none. They stay until the next call. */
+EXPORT int engine_take(void) {
+  pthread_mutex_lock(&lock);
+  int n = E.box_length;
+  E.woken = 0; E.flush_at = 0;
+  if (n) { E.current ^= 1; E.box_length = 0; if (E.blocked) { E.blocked = 0; kick(); } }
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+static int open_pty(struct command *c, struct request *r) {
+  int zero = 0, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  struct winsize size = {r->rows, r->cols, 0, 0};
+  if (master < 0) return -1;
+  c->fd[K_OUT] = master;
+  if (ioctl(master, TIOCSPTLCK, &zero) < 0 || (c->child[0] = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0) return -1;
+  c->child[1] = c->child[2] = c->child[0];
+  ioctl(master, TIOCSWINSZ, &size);
+  if (c->flags & USER && fchown(c->child[0], r->uid, -1) < 0) {}
+  return c->fd[K_IN] = fcntl(master, F_DUPFD_CLOEXEC, 3);
+}
+static int open_pipe(struct command *c, struct request *r, int k) {
+  int p[2];
+  if (pipe2(p, O_CLOEXEC) < 0) return -1;
+  c->fd[k] = p[k == K_IN]; c->child[k] = p[k != K_IN];
+  fcntl(c->fd[k], F_SETFL, O_NONBLOCK);
+  // So that the user can open /dev/stdout, which stands for this pipe.
+  if (c->flags & USER && fchown(c->child[k], r->uid, r->gid) < 0) {}
+  return 0;
+}
+/** Begins a command; returns its handle, or -errno. Frames: STARTED or FAILED, OUT/ERR…, EXITED, CLOSED. */
+EXPORT int64_t engine_start(const void *request, uint32_t length) {
+  struct request *copy = malloc(length);
+  if (!copy) return -ENOMEM;
+  memcpy(copy, request, length);
+  pthread_mutex_lock(&lock);
+  struct command *c = allot(); int64_t result = c ? (int64_t)c->handle : -ENOMEM;
+  if (c) {
+    c->request = copy; c->flags = copy->flags; c->child[0] = E.null_fd;
+    int bad = c->flags & PTY ? open_pty(c, copy) : open_pipe(c, copy, K_OUT);
+    if (bad >= 0 && !(c->flags & PTY)) {
+      if (c->flags & MERGE) c->child[2] = c->child[1]; else bad = open_pipe(c, copy, K_ERR);
+      if (bad >= 0 && c->flags & STDIN_PIPE) bad = open_pipe(c, copy, K_IN);
+    }
+    if (bad < 0) { result = -errno; release(c); }
+    else { c->next = NULL; *E.queue_tail = c; E.queue_tail = &c->next; kick(); }
+  } else free(copy);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+/** Writes to stdin: 1 taken, 0 taken when the STDIN frame comes (one at a time), -1 closed. `last` closes it. */
+EXPORT int engine_stdin(uint32_t handle, const char *data, uint32_t length, int last) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle); int result = -1;
+  if (c && c->fd[K_IN] >= 0 && !c->pending && !c->close_stdin) {
+    ssize_t n = length ? write(c->fd[K_IN], data, length) : 0;
+    if (n < 0 && errno == EAGAIN) n = 0;
+    c->close_stdin = last;
+    result = n < 0 ? -1 : n == (ssize_t)length;
+    if (result == 0 && !(c->pending = malloc(length - n))) result = -1;
+    if (result == 0) {
+      memcpy(c->pending, data + n, c->pending_length = length - n);
+      c->pending_at = 0; arm(c, K_IN, 1);
+    } else if (result < 0 || last) close_at(c, K_IN);
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+EXPORT void engine_pause(uint32_t handle, int on) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  if (c && !c->closed) { c->paused = on; if (!c->request) { arm(c, K_OUT, !on); arm(c, K_ERR, !on); } }
+  pthread_mutex_unlock(&lock);
+}
+/** The leader's group gets the signal: 1, or 0 where it has ended. */
+EXPORT int engine_signal(uint32_t handle, int number) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  int sent = c && c->pid > 0 && !c->exited && kill(-c->pid, number) == 0;
+  pthread_mutex_unlock(&lock);
+  return sent;
+}
+EXPORT void engine_resize(uint32_t handle, int rows, int cols) {
+  struct winsize size = {rows, cols, 0, 0};
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  if (c && c->flags & PTY && c->fd[K_OUT] >= 0) ioctl(c->fd[K_OUT], TIOCSWINSZ, &size);
+  pthread_mutex_unlock(&lock);
+}
+/** Waits no longer for those that hold the pipes: CLOSED comes once what was written is read. */
+EXPORT void engine_let_go(uint32_t handle) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  if (c && !c->watch && !c->closed) { c->flags &= ~WAIT_ALL; if (c->exited) { begin_drain(c); kick(); } }
+  pthread_mutex_unlock(&lock);
+}
+/** Any process: a GONE frame with this handle when it ends; -errno where it is not there. */
+EXPORT int64_t engine_watch(int pid) {
+  int fd = syscall(SYS_pidfd_open, pid, 0);
+  if (fd < 0) return -errno;
+  pthread_mutex_lock(&lock);
+  struct command *c = allot();
+  if (c) { c->watch = 1; c->fd[K_PID] = fd; arm(c, K_PID, 1); } else close(fd);
+  pthread_mutex_unlock(&lock);
+  return c ? (int64_t)c->handle : -ENOMEM;
+}

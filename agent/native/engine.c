@@ -1,0 +1,225 @@
+// The engine's thread: starts what is queued, reads pipes, reaps, and fills the outbox.
+#include "engine.h"
+#include <poll.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+struct engine E = {.queue_tail = &E.queue, .epoll = -1, .control = -1, .wake_fd = -1, .null_fd = -1};
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint16_t generations[SLOTS];
+static uint32_t free_hint;
+static char child_stack[64 * 1024] __attribute__((aligned(64)));
+
+static int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
+void kick(void) { uint64_t one = 1; int e = errno; if (write(E.control, &one, 8) < 0) {} errno = e; }
+static void wake(void) { E.flush_at = 0; if (!E.woken) { E.woken = 1; if (write(E.wake_fd, "", 1) < 0) {} } }
+static void wake_soon(void) { if (!E.woken && E.flush_at == 0) E.flush_at = now_ns() + LINGER_NS; }
+
+static struct frame *put(struct command *c, uint32_t type, const void *data, uint32_t length) {
+  struct frame *f = (struct frame *)(E.box[E.current] + E.box_length);
+  *f = (struct frame){c->handle, type, length, 0};
+  if (data) memcpy(f + 1, data, length);
+  E.box_length += sizeof *f + ((length + 7) & ~7u);
+  return f;
+}
+
+struct command *find(uint32_t handle) {
+  struct command *c = E.slots[handle & 0xffff];
+  return c && c->handle == handle ? c : NULL;
+}
+struct command *allot(void) {
+  for (uint32_t i = 0; i < SLOTS; i++) {
+    uint32_t s = (free_hint + i) % SLOTS;
+    if (E.slots[s]) continue;
+    struct command *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    for (int k = 0; k < 4; k++) c->fd[k] = -1;
+    for (int k = 0; k < 3; k++) c->child[k] = -1;
+    free_hint = s + 1; if (s >= E.used) E.used = s + 1;
+    if (++generations[s] == 0) generations[s] = 1;
+    c->handle = (uint32_t)generations[s] << 16 | s;
+    return E.slots[s] = c;
+  }
+  return NULL;
+}
+void close_at(struct command *c, int k) {
+  if (c->fd[k] < 0) return;
+  if (c->armed[k]) epoll_ctl(E.epoll, EPOLL_CTL_DEL, c->fd[k], NULL);  // a duplicate elsewhere would keep it armed
+  c->armed[k] = 0; close(c->fd[k]); c->fd[k] = -1;
+}
+static void close_child_ends(struct command *c) {
+  for (int i = 0; i < 3; i++) {
+    int fd = c->child[i];
+    if (fd >= 0 && fd != E.null_fd && (i < 2 || fd != c->child[1]) && (i < 1 || fd != c->child[0])) close(fd);
+  }
+  for (int i = 0; i < 3; i++) c->child[i] = -1;
+}
+void release(struct command *c) {
+  for (int k = 0; k < 4; k++) close_at(c, k);
+  close_child_ends(c); free(c->pending); free(c->request);
+  E.slots[c->handle & 0xffff] = NULL; free_hint = c->handle & 0xffff; free(c);
+}
+void arm(struct command *c, int k, int on) {
+  if (c->fd[k] < 0 || c->armed[k] == on) return;
+  struct epoll_event e = {.events = k == K_IN ? EPOLLOUT : EPOLLIN, .data.u64 = (uint64_t)c->handle << 8 | k};
+  epoll_ctl(E.epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->fd[k], &e);
+  c->armed[k] = on;
+}
+
+static void start(struct command *c) {
+  struct request *r = c->request; char *s = (char *)r + r->strings;
+  struct launch l = {.c = c, .cwd = s};
+  char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
+  int pidfd = -1; pid_t pid = -1;
+  if (vector) {
+    l.argv = vector; l.envp = vector + r->argc + 1;
+    for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; l.argv[i] = s; }
+    for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l.envp[i] = s; }
+    l.argv[r->argc] = l.envp[r->envc] = NULL;
+    sigset_t all, old; sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
+    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &l, &pidfd);
+    if (pid < 0) failed(&l, S_CLONE);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+  } else { errno = ENOMEM; failed(&l, S_CLONE); }
+  free(vector);
+  if (pid > 0 && l.stage) { while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}; close(pidfd); }
+  pthread_mutex_lock(&lock);
+  close_child_ends(c); free(c->request); c->request = NULL;
+  if (l.stage) {
+    int32_t why[3] = {l.stage, l.error, l.detail};
+    put(c, FAILED, why, sizeof why); wake(); release(c);
+  } else {
+    c->pid = pid; c->fd[K_PID] = pidfd;
+    put(c, STARTED, &pid, 4); wake_soon();
+    if (!c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
+    arm(c, K_PID, 1);
+  }
+  pthread_mutex_unlock(&lock);
+}
+static void finish(struct command *c) {
+  if (!c->exited || c->closed) return;
+  for (int k = K_OUT; k <= K_ERR; k++) {
+    if (c->fd[k] < 0) continue;
+    if (c->flags & WAIT_ALL || c->owed[k] > 0 || now_ns() < c->drain_at) return;
+  }
+  c->closed = 1; if (c->drain_at) E.draining--;
+  uint32_t held = c->fd[K_OUT] >= 0 || c->fd[K_ERR] >= 0;
+  put(c, CLOSED, &held, sizeof held); wake();
+  // Who lives on in the background would die of SIGPIPE: its output is read and dropped. A terminal hangs up.
+  for (int k = K_OUT; k <= K_ERR; k++) { if (c->flags & PTY) close_at(c, k); else arm(c, k, 1); }
+  if (c->fd[K_OUT] < 0 && c->fd[K_ERR] < 0) release(c);
+}
+void begin_drain(struct command *c) {
+  for (int k = K_OUT; k <= K_ERR; k++) {
+    int waiting = 0;
+    if (c->fd[k] >= 0 && ioctl(c->fd[k], FIONREAD, &waiting) == 0) c->owed[k] = waiting;
+  }
+  if (!(c->flags & WAIT_ALL) && !c->drain_at) { c->drain_at = now_ns() + DRAIN_NS; E.draining++; }
+}
+static void on_exit_of(struct command *c) {
+  int status; struct rusage u;
+  if (wait4(c->pid, &status, WNOHANG, &u) != c->pid) return;
+  // Counts the daemon's own pages too, which the child had until its exec: told only where it is more than those.
+  struct rusage own; getrusage(RUSAGE_SELF, &own);
+  if (u.ru_maxrss <= own.ru_maxrss) u.ru_maxrss = 0;
+  struct exited e = {status, kill(-c->pid, 0) == 0 || errno == EPERM,
+    (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000LL + u.ru_utime.tv_usec + u.ru_stime.tv_usec, u.ru_maxrss * 1024LL};
+  c->exited = 1; close_at(c, K_PID); close_at(c, K_IN);
+  put(c, EXITED, &e, sizeof e); wake_soon();
+  begin_drain(c); finish(c);
+}
+static void on_readable(struct command *c, int k) {
+  static char scrap[CHUNK];
+  uint32_t room = BOX - ROOM - E.box_length - sizeof(struct frame);
+  ssize_t n = read(c->fd[k], c->closed ? scrap : E.box[E.current] + E.box_length + sizeof(struct frame), c->closed || room > CHUNK ? CHUNK : room);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) {
+    close_at(c, k);
+    if (!c->closed) finish(c); else if (c->fd[K_OUT] < 0 && c->fd[K_ERR] < 0) release(c);
+    return;
+  }
+  if (c->closed) return;
+  put(c, k == K_OUT ? OUT : ERR, NULL, n);
+  if (n == CHUNK && !(c->flags & PTY)) fcntl(c->fd[k], F_SETPIPE_SZ, 4 * CHUNK);  // a talkative one: fewer switches
+  if (E.box_length > FULL || c->flags & PTY) wake(); else wake_soon();
+  if (c->exited) { c->owed[k] -= n; finish(c); }
+}
+static void on_writable(struct command *c) {
+  ssize_t n = write(c->fd[K_IN], c->pending + c->pending_at, c->pending_length - c->pending_at);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) c->pending_at += n;
+  if (n > 0 && c->pending_at < c->pending_length) return;
+  free(c->pending); c->pending = NULL; arm(c, K_IN, 0);
+  if (n < 0 || c->close_stdin) close_at(c, K_IN);
+  put(c, STDIN, NULL, 0); wake();
+}
+// Orphans have the session of the command they come from. What has the daemon's own session was started by another part
+// of it, which waits for it itself: it is left alone, unless nobody has come for it after a while.
+static void reap_foreign(void) {
+  static pid_t left; static int64_t left_at;
+  E.retry_at = 0;
+  for (siginfo_t i;;) {
+    i.si_pid = 0;
+    if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return;
+    if (BOX - E.box_length < ROOM) { E.retry_at = now_ns() + LEFT_NS / 10; return; }
+    struct command *own = NULL;
+    for (uint32_t s = 0; s < E.used && !own; s++) if (E.slots[s] && E.slots[s]->pid == i.si_pid && !E.slots[s]->exited) own = E.slots[s];
+    if (own) { on_exit_of(own); continue; }
+    if (getsid(i.si_pid) == getsid(0)) {
+      int64_t now = now_ns();
+      if (left != i.si_pid) { left = i.si_pid; left_at = now; }
+      if (now - left_at < LEFT_NS) { E.retry_at = now + LEFT_NS / 10; return; }
+    }
+    waitpid(i.si_pid, NULL, WNOHANG);
+  }
+}
+static int64_t end_drains(int64_t now) {
+  int64_t next = INT64_MAX;
+  for (uint32_t s = 0; E.draining && s < E.used; s++) {
+    struct command *c = E.slots[s];
+    if (!c || !c->drain_at || c->closed) continue;
+    if (c->drain_at > now) { if (c->drain_at < next) next = c->drain_at; } else finish(c);
+  }
+  return next;
+}
+void *engine_thread(void *unused) {
+  struct epoll_event events[64];
+  for (;;) {
+    pthread_mutex_lock(&lock);
+    if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) { E.child_ended = 0; reap_foreign(); }
+    int64_t now = E.flush_at || E.draining || E.retry_at ? now_ns() : 0, next = E.draining ? end_drains(now) : INT64_MAX;
+    if (E.flush_at && E.flush_at <= now) wake();
+    if (E.flush_at && E.flush_at < next) next = E.flush_at;
+    if (E.retry_at && E.retry_at < next) next = E.retry_at;
+    E.blocked = BOX - E.box_length < 4 * ROOM;
+    if (E.blocked) wake();
+    int full = E.blocked, queued = E.queue != NULL;
+    pthread_mutex_unlock(&lock);
+    uint64_t kicks;
+    if (full) {  // nothing more is read until JavaScript has taken the outbox
+      struct pollfd p = {E.control, POLLIN, 0};
+      if (poll(&p, 1, -1) > 0 && read(E.control, &kicks, 8) < 0) {}
+      continue;
+    }
+    int n = epoll_wait(E.epoll, events, 64, queued ? 0 : next == INT64_MAX ? -1 : (int)((next - now + 999999) / 1000000));
+    for (int i = 0; i < n; i++) {
+      int k = events[i].data.u64 & 0xff;
+      if (k == K_CONTROL) { if (read(E.control, &kicks, 8) < 0) {} }
+      pthread_mutex_lock(&lock);
+      struct command *c = k == K_CONTROL ? NULL : find(events[i].data.u64 >> 8);
+      if (BOX - E.box_length < 2 * ROOM) c = NULL;  // level-triggered: it comes again
+      if (c && k != K_PID && c->fd[k] >= 0 && c->armed[k]) { if (k == K_IN) on_writable(c); else on_readable(c, k); }
+      else if (c && k == K_PID && c->watch) { put(c, GONE, NULL, 0); wake(); release(c); }
+      else if (c && k == K_PID && !c->exited) on_exit_of(c);
+      pthread_mutex_unlock(&lock);
+    }
+    // One start between two looks at the events, so that a burst of starts does not hold up what runs.
+    pthread_mutex_lock(&lock);
+    struct command *c = BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
+    if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
+    pthread_mutex_unlock(&lock);
+    if (c) start(c);
+  }
+  return unused;
+}
+

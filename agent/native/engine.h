@@ -1,0 +1,74 @@
+// The engine's native half: one thread starts commands, reads their pipes and reaps them, and hands what happened to
+// JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
+// time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
+// engine.c is the thread, launch.c what happens in a child before exec, calls.c what JavaScript calls.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE };                    // frames to JavaScript
+enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64 };  // request flags
+enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
+enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
+enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                          // what an epoll event is about
+#define BOX (512 * 1024)      // of each of the two outboxes
+#define ROOM (8 * 1024)       // kept free in an outbox for frames without data
+#define CHUNK (64 * 1024)     // read at once, so that one command does not starve the others
+#define FULL (48 * 1024)      // wake JavaScript at once from here on
+#define LINGER_NS 2000000LL   // output waits this long for the command's end, to be handed over together
+#define DRAIN_NS 10000000LL   // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
+#define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
+#define SLOTS 65536
+
+struct frame { uint32_t handle, type, length, pad; };
+struct exited { int32_t status, group_alive; int64_t cpu_us, max_rss_bytes; };
+struct request {
+  int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
+  uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
+};
+struct command {
+  uint32_t handle, flags;
+  pid_t pid;
+  int fd[4];                  // by K_IN, K_OUT, K_ERR, K_PID; -1 where closed
+  uint8_t paused, exited, closed, watch, armed[4], close_stdin;
+  int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
+  char *pending; size_t pending_at, pending_length;
+  struct request *request; int child[3]; struct command *next;
+};
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail; };
+
+// Everything here is guarded by `lock`.
+struct engine {
+  struct command *slots[SLOTS], *queue, **queue_tail;
+  uint32_t used;                 // slots that were ever in use
+  char *box[2];                  // one is filled while JavaScript reads the other
+  uint32_t box_length, current, woken, blocked, draining;
+  int64_t flush_at, retry_at;
+  int epoll, control, wake_fd, null_fd;
+  volatile sig_atomic_t child_ended;
+  uint64_t soft_files;           // commands' soft limit of open files, where it is not the daemon's
+};
+extern struct engine E;
+extern pthread_mutex_t lock;
+
+int child_main(void *launch);
+int failed(struct launch *l, int stage);
+struct command *allot(void);
+struct command *find(uint32_t handle);
+void release(struct command *c);
+void close_at(struct command *c, int k);
+void arm(struct command *c, int k, int on);
+void begin_drain(struct command *c);
+void kick(void);
+void *engine_thread(void *unused);

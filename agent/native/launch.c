@@ -1,0 +1,69 @@
+// In the child, between clone and exec. Its memory is the daemon's own until then, so: system calls, and nothing else.
+#include "engine.h"
+#include <sys/stat.h>
+
+int failed(struct launch *l, int stage) { l->stage = stage; l->error = errno; return 127; }
+static int try_exec(struct launch *l, const char *path) {
+  struct stat st;
+  execve(path, l->argv, l->envp);
+  int e = errno;
+  if (stat(path, &st) == 0) {
+    if (e == ENOENT) l->detail = D_INTERPRETER;
+    if (e == EACCES && (!S_ISREG(st.st_mode) || !(st.st_mode & 0111))) l->detail = D_NOT_EXECUTABLE;
+  }
+  return errno = e;
+}
+static int search_exec(struct launch *l) {
+  const char *file = l->argv[0], *path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  if (strchr(file, '/')) return try_exec(l, file);
+  size_t length = strlen(file); int denied = 0; char full[4096 + 256];
+  for (char **e = l->envp; *e; e++) if (!strncmp(*e, "PATH=", 5)) path = *e + 5;
+  if (length == 0 || length > 255) return errno = length ? ENAMETOOLONG : ENOENT;
+  for (const char *p = path;; p++) {
+    size_t n = strcspn(p, ":");
+    if (n < 4096) {
+      memcpy(full, p, n); if (n) full[n++] = '/';
+      memcpy(full + n, file, length + 1);
+      int e = try_exec(l, full);
+      if (l->detail == D_INTERPRETER || (e != ENOENT && e != ENOTDIR && e != EACCES)) return errno = e;
+      if (e == EACCES) denied = 1;
+    }
+    p += strcspn(p, ":");
+    if (!*p) return errno = denied ? EACCES : ENOENT;
+  }
+}
+int child_main(void *arg) {
+  struct launch *l = arg; struct command *c = l->c; struct request *r = c->request;
+  struct sigaction dfl = {.sa_handler = SIG_DFL}; sigset_t none;
+  for (int s = 1; s < 65; s++) if (s != SIGKILL && s != SIGSTOP) sigaction(s, &dfl, NULL);
+  syscall(SYS_setsid);
+  if (c->flags & PTY && ioctl(c->child[0], TIOCSCTTY, 0) < 0) return failed(l, S_TTY);
+  // Above 2 first, so that none of the three is overwritten while it is still a source.
+  int fd[3];
+  for (int i = 0; i < 3; i++) if ((fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, 3)) < 0) return failed(l, S_CLONE);
+  for (int i = 0; i < 3; i++) if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
+#ifdef SYS_close_range
+  syscall(SYS_close_range, 3u, ~0u, 0u);
+#endif
+  struct rlimit files;
+  if (E.soft_files && getrlimit(RLIMIT_NOFILE, &files) == 0 && E.soft_files < files.rlim_max) {
+    files.rlim_cur = E.soft_files; setrlimit(RLIMIT_NOFILE, &files);
+  }
+  uint32_t *limit = r->groups + r->ngroups;
+  for (int i = 0; i < r->nlimits; i++, limit += 3) {
+    uint64_t v = (uint64_t)limit[2] << 32 | limit[1]; struct rlimit value = {v, v};
+    if (setrlimit(limit[0], &value) < 0) return failed(l, S_LIMIT);
+  }
+  if (c->flags & NICE && setpriority(PRIO_PROCESS, 0, r->nice) < 0) return failed(l, S_NICE);
+  if (c->flags & UMASK) umask(r->umask);
+  // Raw calls: glibc's would change the user of every thread of the daemon, whose memory this still is.
+  if (c->flags & USER) {
+    if (syscall(SYS_setgroups, (long)r->ngroups, r->groups) < 0) return failed(l, S_USER);
+    if (syscall(SYS_setresgid, r->gid, r->gid, r->gid) < 0 || syscall(SYS_setresuid, r->uid, r->uid, r->uid) < 0) return failed(l, S_USER);
+  }
+  if (*l->cwd && chdir(l->cwd) < 0) return failed(l, S_CWD);
+  sigemptyset(&none); sigprocmask(SIG_SETMASK, &none, NULL);
+  search_exec(l);
+  return failed(l, S_EXEC);
+}
+
