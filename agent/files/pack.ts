@@ -1,0 +1,217 @@
+// A folder or a file as a tar stream, read while it is sent: memory does not grow with the tree.
+import { constants, type Stats } from "node:fs";
+import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
+import { basename, resolve } from "node:path";
+import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import { errnoOf, fileFault, toFileError } from "./error.ts";
+import { Folder } from "./folder.ts";
+import { paddingOf, type TarEntry, TRAILER, tarHeader } from "./tar-header.ts";
+
+const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+
+/** An entry's header, and the open file whose content follows. */
+interface Piece {
+  header: Buffer;
+  file?: FileHandle;
+  size: number;
+}
+
+interface Level {
+  folder: Folder;
+  /** The folder's name in the archive, with a slash at the end; empty for the packed folder itself. */
+  prefix: Buffer;
+  names: Buffer[];
+}
+
+/** Walks the tree depth first, each folder in the order of its names' bytes. */
+class Walk {
+  readonly #levels: Level[] = [];
+  /** First names of files with several, by device and inode: later ones become hard links. */
+  readonly #linked = new Map<string, Buffer>();
+
+  async enter(folder: Folder, prefix: Buffer): Promise<void> {
+    // Last first, since `next` takes them from the end.
+    const names = (await folder.names()).sort((a, b) => b.compare(a));
+    this.#levels.push({ folder, prefix, names });
+  }
+
+  async next(): Promise<Piece | undefined> {
+    for (let level = this.#levels.at(-1); level !== undefined; level = this.#levels.at(-1)) {
+      const name = level.names.pop();
+      if (name === undefined) {
+        this.#levels.pop();
+        await level.folder.close();
+        continue;
+      }
+      const piece = await this.#piece(level, name);
+      if (piece !== undefined) return piece;
+    }
+    return undefined;
+  }
+
+  async close(): Promise<void> {
+    for (const level of this.#levels.splice(0)) await level.folder.close();
+  }
+
+  /** Undefined for what an archive cannot hold (sockets, fifos, devices) and for what is gone meanwhile. */
+  async #piece(level: Level, name: Buffer): Promise<Piece | undefined> {
+    const full = Buffer.concat([level.prefix, name]);
+    try {
+      const path = level.folder.at(name);
+      const stats = await lstat(path);
+      if (stats.isSymbolicLink())
+        return plain({
+          ...entryOf(stats, "symlink", full),
+          target: await readlink(path, { encoding: "buffer" }),
+        });
+      if (stats.isFile()) return await this.filePiece(path, full, O_NOFOLLOW);
+      if (!stats.isDirectory()) return undefined;
+      await this.enter(await level.folder.enter(name), Buffer.concat([full, Buffer.from("/")]));
+      return plain(entryOf(stats, "dir", full));
+    } catch (thrown) {
+      if (errnoOf(thrown) === "ENOENT") return undefined;
+      throw toFileError("pack", full.toString(), thrown);
+    }
+  }
+
+  async filePiece(path: string | Buffer, full: Buffer, flags = 0): Promise<Piece | undefined> {
+    const file = await open(path, O_RDONLY | O_NONBLOCK | flags);
+    try {
+      const stats = await file.stat();
+      if (!stats.isFile()) {
+        await file.close();
+        return undefined;
+      }
+      const first = this.#firstNameOf(stats, full);
+      if (first === undefined)
+        return { header: tarHeader(entryOf(stats, "file", full)), file, size: stats.size };
+      await file.close();
+      return plain({ ...entryOf(stats, "link", full), target: first });
+    } catch (thrown) {
+      await file.close().catch(() => {});
+      throw thrown;
+    }
+  }
+
+  #firstNameOf(stats: Stats, name: Buffer): Buffer | undefined {
+    if (stats.nlink < 2) return undefined;
+    const key = `${stats.dev}:${stats.ino}`;
+    const first = this.#linked.get(key);
+    if (first === undefined) this.#linked.set(key, name);
+    return first;
+  }
+}
+
+const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), size: 0 });
+
+function entryOf(stats: Stats, type: TarEntry["type"], name: Buffer): TarEntry {
+  return {
+    type,
+    name,
+    mode: stats.mode & 0o7777,
+    uid: stats.uid,
+    gid: stats.gid,
+    size: type === "file" ? stats.size : 0,
+    mtimeMs: Math.floor(stats.mtimeMs),
+  };
+}
+
+class PackSource implements ByteSource {
+  readonly #walk: Walk;
+  readonly #path: string;
+  #header: Buffer;
+  #file: FileHandle | undefined;
+  #left: number;
+  #padding: number;
+  #ended = false;
+  #closed = false;
+
+  constructor(walk: Walk, path: string, first: Piece | undefined) {
+    this.#walk = walk;
+    this.#path = path;
+    this.#header = first?.header ?? Buffer.alloc(0);
+    this.#file = first?.file;
+    this.#left = first?.size ?? 0;
+    this.#padding = paddingOf(this.#left);
+  }
+
+  async read(max: number): Promise<Uint8Array | undefined> {
+    const part = Buffer.allocUnsafeSlow(max);
+    let filled = 0;
+    try {
+      while (filled < max) {
+        const took = await this.#fill(part.subarray(filled));
+        if (took > 0) filled += took;
+        else if (!(await this.#advance())) break;
+      }
+    } catch (thrown) {
+      throw toFileError("pack", this.#path, thrown);
+    }
+    if (filled === 0) return undefined;
+    // A short part must not hold the whole buffer.
+    return filled < max / 2 ? new Uint8Array(part.subarray(0, filled)) : part.subarray(0, filled);
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#closeFile();
+    await this.#walk.close();
+  }
+
+  /** Puts what is next of the current entry into `room`; 0 when the entry is done. */
+  async #fill(room: Buffer): Promise<number> {
+    if (this.#header.length > 0) {
+      const took = this.#header.copy(room);
+      this.#header = this.#header.subarray(took);
+      return took;
+    }
+    if (this.#left > 0 && this.#file !== undefined) {
+      const want = Math.min(this.#left, room.length);
+      const { bytesRead } = await this.#file.read(room, 0, want, null);
+      // The header has promised its size: what was cut off meanwhile becomes zeros, as other tars do.
+      if (bytesRead === 0) room.fill(0, 0, want);
+      const took = bytesRead === 0 ? want : bytesRead;
+      this.#left -= took;
+      return took;
+    }
+    await this.#closeFile();
+    const took = Math.min(this.#padding, room.length);
+    room.fill(0, 0, took);
+    this.#padding -= took;
+    return took;
+  }
+
+  async #advance(): Promise<boolean> {
+    if (this.#ended) return false;
+    const piece = await this.#walk.next();
+    this.#ended = piece === undefined;
+    this.#header = piece?.header ?? TRAILER;
+    this.#file = piece?.file;
+    this.#left = piece?.size ?? 0;
+    this.#padding = paddingOf(this.#left);
+    return true;
+  }
+
+  async #closeFile(): Promise<void> {
+    const file = this.#file;
+    this.#file = undefined;
+    await file?.close();
+  }
+}
+
+/** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
+ * relative to it; of a file that one entry. Sockets, fifos and devices are left out. Throws FileError. */
+export async function openPack(path: string, shown: string): Promise<ByteSource> {
+  const stats = await stat(path);
+  const walk = new Walk();
+  if (stats.isDirectory()) {
+    const folder = await Folder.open(path);
+    await walk.enter(folder, Buffer.alloc(0));
+    return new PackSource(walk, shown, undefined);
+  }
+  const piece = stats.isFile() ? await walk.filePiece(path, Buffer.from(basename(resolve(path)))) : undefined;
+  if (piece === undefined)
+    throw fileFault("EINVAL", `cannot pack ${shown}: it is neither a file nor a folder`);
+  return new PackSource(walk, shown, piece);
+}

@@ -1,0 +1,75 @@
+// Reading a file, or a range of it: regular files, those of /proc whose size is 0, and devices by length.
+import { constants } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import { fileFault, toFileError } from "./error.ts";
+import { typeOf } from "./stat.ts";
+
+class FileSource implements ByteSource {
+  readonly size?: number;
+  readonly #file: FileHandle;
+  readonly #path: string;
+  /** null where the file has no positions (a device). */
+  #position: number | null;
+  #left: number;
+
+  constructor(
+    file: FileHandle,
+    options: { path: string; position: number | null; length: number; size?: number },
+  ) {
+    this.#file = file;
+    this.#path = options.path;
+    this.#position = options.position;
+    this.#left = options.length;
+    if (options.size !== undefined) this.size = options.size;
+  }
+
+  async read(max: number): Promise<Uint8Array | undefined> {
+    const want = Math.min(max, this.#left);
+    if (want <= 0) return undefined;
+    // Not from Buffer's pool: the receiver keeps it.
+    const buffer = Buffer.allocUnsafeSlow(want);
+    try {
+      const { bytesRead } = await this.#file.read(buffer, 0, want, this.#position);
+      if (bytesRead === 0) return undefined;
+      if (this.#position !== null) this.#position += bytesRead;
+      this.#left -= bytesRead;
+      return bytesRead === want ? buffer : buffer.subarray(0, bytesRead);
+    } catch (thrown) {
+      throw toFileError("read", this.#path, thrown);
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+/** Opens `path` from byte `offset` on, at most `length` bytes. Throws FileError: folders, pipes and sockets have no
+ * content to read, and a device has no end, so it needs a length. */
+export async function openForReading(path: string, offset: number, length?: number): Promise<ByteSource> {
+  // O_NONBLOCK: opening a fifo that nobody writes to would hold a thread of the daemon for ever.
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const stats = await file.stat();
+    const type = typeOf(stats);
+    if (type === "dir") throw fileFault("EISDIR", `cannot read ${path}: it is a folder; list or pack it`);
+    if (type === "fifo" || type === "socket")
+      throw fileFault("EINVAL", `cannot read ${path}: it is a ${type}; read it with a command`);
+    if (type === "char" && length === undefined)
+      throw fileFault("EINVAL", `cannot read ${path}: a device may have no end; give a length`);
+    const positioned = type !== "char";
+    if (!positioned && offset > 0)
+      throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
+    return new FileSource(file, {
+      path,
+      position: positioned ? offset : null,
+      length: length ?? Number.POSITIVE_INFINITY,
+      // /proc says 0 whatever the file holds, and a block device has none here.
+      ...(type === "file" && stats.size > 0 ? { size: stats.size } : {}),
+    });
+  } catch (thrown) {
+    await file.close();
+    throw thrown;
+  }
+}

@@ -1,0 +1,112 @@
+// A tar stream into a folder, entry by entry as it comes: memory does not grow with the archive.
+import { once } from "node:events";
+import { mkdir } from "node:fs/promises";
+import { extract } from "tar-stream";
+import { SandmeshError } from "../../broker/contract/index.ts";
+import type { ByteSink } from "../../broker/endpoint/executor.ts";
+import { archiveEntry, NAME_ENCODING } from "./archive-entry.ts";
+import { Destination } from "./destination.ts";
+import { errnoOf, fileFault, toFileError } from "./error.ts";
+import { Folder } from "./folder.ts";
+
+/** So much may wait in the parser; a part of a transfer is at most this long. */
+const WATER_MARK_BYTES = 256 * 1024;
+const OPTIONS = { highWaterMark: WATER_MARK_BYTES, filenameEncoding: NAME_ENCODING };
+
+class UnpackSink implements ByteSink {
+  readonly #destination: Destination;
+  readonly #path: string;
+  readonly #extract = extract(OPTIONS);
+  /** Rejects with the first thing that went wrong. */
+  readonly #failed: Promise<never>;
+  #failure: unknown;
+  #entry: Promise<void> = Promise.resolve();
+  #closed = false;
+
+  constructor(destination: Destination, path: string) {
+    this.#destination = destination;
+    this.#path = path;
+    const { promise, reject } = Promise.withResolvers<never>();
+    promise.catch(() => {});
+    this.#failed = promise;
+    const fail = (thrown: unknown): void => {
+      this.#failure ??= thrown;
+      reject(this.#failure);
+    };
+    this.#extract.on("error", fail);
+    this.#extract.on("entry", (header, stream, next) => {
+      // An entry cut off is told by the archive's own error; without a listener it would end the daemon.
+      stream.on("error", () => {});
+      const put = async (): Promise<void> => {
+        await destination.put(archiveEntry(header), stream);
+      };
+      this.#entry = put().then(
+        () => {
+          // What was not read (the content of what is skipped) must go before the next entry can come.
+          stream.resume();
+          next();
+        },
+        (thrown: unknown) => {
+          fail(thrown);
+          this.#extract.destroy();
+        },
+      );
+    });
+  }
+
+  async write(data: Uint8Array): Promise<void> {
+    await this.#orNothing(async () => {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (!this.#extract.write(data)) await Promise.race([once(this.#extract, "drain"), this.#failed]);
+    });
+  }
+
+  async finish(): Promise<void> {
+    await this.#orNothing(async () => {
+      if (this.#failure !== undefined) throw this.#failure;
+      const finished = once(this.#extract, "finish");
+      this.#extract.end(undefined);
+      await Promise.race([finished, this.#failed]);
+      await this.#entry;
+      if (this.#failure !== undefined) throw this.#failure;
+      await this.#destination.finish();
+      await this.#close();
+    });
+  }
+
+  /** What was unpacked stays; nothing hidden does. */
+  async abort(): Promise<void> {
+    this.#extract.destroy();
+    await this.#entry;
+    await this.#close();
+  }
+
+  async #close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#destination.close();
+  }
+
+  async #orNothing(act: () => Promise<void>): Promise<void> {
+    try {
+      await act();
+    } catch (thrown) {
+      await this.abort().catch(() => {});
+      // tar-stream's own errors have no errno: they say that the bytes are no tar, or not all of one.
+      if (thrown instanceof Error && !(thrown instanceof SandmeshError) && errnoOf(thrown) === undefined)
+        throw fileFault(
+          "EINVAL",
+          `cannot unpack into ${this.#path}: not a whole tar archive: ${thrown.message}`,
+        );
+      throw toFileError("unpack into", this.#path, thrown);
+    }
+  }
+}
+
+/** Begins to unpack a tar stream into the folder `path`, which is made where it is missing. Files and links replace
+ * what is in their place; devices and fifos are skipped. `owner` keeps the archive's uid and gid (needs root). What was
+ * unpacked before an error stays, whole file by whole file. Throws FileError. */
+export async function openUnpack(path: string, shown: string, owner: boolean): Promise<ByteSink> {
+  await mkdir(path, { recursive: true });
+  return new UnpackSink(new Destination(await Folder.open(path), owner), shown);
+}
