@@ -1,0 +1,131 @@
+"""sandmesh: thousands of stateful sandboxes in bursts for agentic reinforcement learning.
+
+    async with sandmesh.connect() as mesh:
+        async with await mesh.acquire(image="host", cpu=1, memory="512MiB") as box:
+            result = await box.exec("pytest -q", timeout=60)
+
+Durations are seconds. ``sandmesh.sync`` is the same without ``await``.
+"""
+
+from . import errors, sync
+from .commands import Command, CommandOptions, CommandStream, Input
+from .errors import (
+    AcquireTimeoutError,
+    BootFailedError,
+    BusyError,
+    CanceledError,
+    CommandFailedError,
+    ConflictError,
+    ConnectionError,
+    DeadlineError,
+    DrainingError,
+    FileError,
+    ImageError,
+    IncompleteCommandError,
+    InternalError,
+    InvalidRequestError,
+    LeaseLostError,
+    NoMeshError,
+    NotFoundError,
+    OutputGoneError,
+    PermissionDeniedError,
+    PoolUnavailableError,
+    ProviderError,
+    QueueFullError,
+    QuotaExceededError,
+    SandboxLostError,
+    SandmeshError,
+    SessionClosedError,
+    TooLargeError,
+    UnknownCommandError,
+    UnknownVerbError,
+    UnreachableError,
+    UnsupportedError,
+)
+from .files import Files, FileStat
+from .meshes import Mesh, Run, SandboxInfo, connect
+from .outcomes import (
+    Canceled,
+    Exited,
+    NotStarted,
+    OomKilled,
+    Outcome,
+    OutputLimit,
+    Signaled,
+    TimedOut,
+    shell_status,
+)
+from .results import Chunk, CommandEnd, ExecResult, Output
+from .sandboxes import CommandInfo, Grant, Sandbox, Timeline
+from .shells import SessionInfo, Shell
+from .specs import Sidecar, SpecOptions, Volume
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcquireTimeoutError",
+    "BootFailedError",
+    "BusyError",
+    "Canceled",
+    "CanceledError",
+    "Chunk",
+    "Command",
+    "CommandEnd",
+    "CommandFailedError",
+    "CommandInfo",
+    "CommandOptions",
+    "CommandStream",
+    "ConflictError",
+    "ConnectionError",
+    "DeadlineError",
+    "DrainingError",
+    "ExecResult",
+    "Exited",
+    "FileError",
+    "FileStat",
+    "Files",
+    "Grant",
+    "ImageError",
+    "IncompleteCommandError",
+    "Input",
+    "InternalError",
+    "InvalidRequestError",
+    "LeaseLostError",
+    "Mesh",
+    "NoMeshError",
+    "NotFoundError",
+    "NotStarted",
+    "OomKilled",
+    "Outcome",
+    "Output",
+    "OutputGoneError",
+    "OutputLimit",
+    "PermissionDeniedError",
+    "PoolUnavailableError",
+    "ProviderError",
+    "QueueFullError",
+    "QuotaExceededError",
+    "Run",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxLostError",
+    "SandmeshError",
+    "SessionClosedError",
+    "SessionInfo",
+    "Shell",
+    "Sidecar",
+    "Signaled",
+    "SpecOptions",
+    "TimedOut",
+    "Timeline",
+    "TooLargeError",
+    "UnknownCommandError",
+    "UnknownVerbError",
+    "UnreachableError",
+    "UnsupportedError",
+    "Volume",
+    "connect",
+    "errors",
+    "shell_status",
+    "sync",
+]

@@ -48,9 +48,7 @@ class SandmeshError(Exception):
         """The same error, saying also whether the command had been started."""
         if self.started is not None:
             return self
-        copy = type(self)(
-            self.message, field=self.field, sandbox=self.sandbox, reason=self.reason, started=started
-        )
+        copy = type(self)(self.message, field=self.field, sandbox=self.sandbox, reason=self.reason, started=started)
         copy.__cause__ = self.__cause__ or self
         return copy
 

@@ -44,17 +44,14 @@ def resolve_settings(
             url, given = url or from_file[0], given or from_file[1]
     if url is None:
         raise NoMeshError(
-            f"no mesh is up here (no {mesh_file_path(env)}): run `sandmesh up`,"
-            " or set SANDMESH_URL and SANDMESH_CREDS"
+            f"no mesh is up here (no {mesh_file_path(env)}): run `sandmesh up`, or set SANDMESH_URL and SANDMESH_CREDS"
         )
     if given is None:
         raise NoMeshError(f"no credentials for {url}: set SANDMESH_CREDS to the path of a .creds file")
     parsed = parse_credentials(given if "-----BEGIN" in given else _read(given))
     tenant, user = tenant or parsed.tag("tenant"), user or parsed.tag("user")
     if tenant is None or user is None:
-        raise InvalidRequestError(
-            "the credential names no tenant and user: a user's is needed", field="credentials"
-        )
+        raise InvalidRequestError("the credential names no tenant and user: a user's is needed", field="credentials")
     urls = tuple(each.strip() for each in url.split(",") if each.strip())
     return Settings(urls, parsed, check_id("tenant", tenant), check_id("user", user))
 

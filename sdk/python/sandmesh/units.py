@@ -19,11 +19,7 @@ _FACTOR = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 def milliseconds(value: Seconds, field: str) -> int:
     """Seconds to whole milliseconds, rounded up; raises InvalidRequestError naming ``field``."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not (0 <= seconds <= 10**9)
-    ):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (0 <= seconds <= 10**9):
         raise InvalidRequestError(f"{field}: {value!r} is no number of seconds", field=field)
     return math.ceil(seconds * 1000)
 
@@ -36,6 +32,4 @@ def size_bytes(value: Size, field: str) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is not None:
             return round(float(match[1]) * _FACTOR[match[2].lower()])
-    raise InvalidRequestError(
-        f'{field}: {value!r} is neither bytes nor text such as "512MiB" or "2g"', field=field
-    )
+    raise InvalidRequestError(f'{field}: {value!r} is neither bytes nor text such as "512MiB" or "2g"', field=field)

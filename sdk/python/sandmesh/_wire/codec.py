@@ -27,9 +27,7 @@ def decode(body: bytes) -> dict[str, Any]:
             # unpackb bounds what a header may claim by what is there.
             value = msgpack.unpackb(body, raw=False, strict_map_key=True)
     except (ValueError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise InvalidRequestError(
-            f"the body is neither MessagePack nor JSON: {error}", field="body"
-        ) from error
+        raise InvalidRequestError(f"the body is neither MessagePack nor JSON: {error}", field="body") from error
     if not isinstance(value, dict):
         raise InvalidRequestError("the body must be a map", field="body")
     return value
@@ -48,7 +46,12 @@ def parse_answer(message: str, body: bytes) -> dict[str, Any]:
     return check(message, value)
 
 
-_FRAMES = {"chunk": "frame.chunk", "started": "frame.started", "end": "frame.end", "file_end": "frame.file_end"}
+_FRAMES = {
+    "chunk": "frame.chunk",
+    "started": "frame.started",
+    "end": "frame.end",
+    "file_end": "frame.file_end",
+}
 
 
 def parse_frame(body: bytes) -> dict[str, Any]:

@@ -24,9 +24,7 @@ def is_uuid7(value: str) -> bool:
 
 def check_id(field: str, value: str) -> str:
     if not isinstance(value, str) or not is_id(value):
-        raise InvalidRequestError(
-            f"{field} {value!r} is not a valid id ([a-z0-9][a-z0-9-]{{0,62}})", field=field
-        )
+        raise InvalidRequestError(f"{field} {value!r} is not a valid id ([a-z0-9][a-z0-9-]{{0,62}})", field=field)
     return value
 
 

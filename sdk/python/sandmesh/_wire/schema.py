@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -54,7 +54,7 @@ def check(message: str, value: Any) -> dict[str, Any]:
         raise InvalidRequestError(f"{field}: {bad.why}", field=field) from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(message: str) -> Check:
     return compile_schema(contract()["messages"][message])
 
@@ -123,7 +123,7 @@ def _number(schema: Schema) -> Check:
     whole = schema["type"] == "integer"
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
 
-    def run(value: Any) -> float:
+    def run(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise Bad("must be a number")
         if isinstance(value, float) and whole:

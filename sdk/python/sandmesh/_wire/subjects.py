@@ -26,9 +26,7 @@ def pool_subject(tenant: str, verb: str) -> str:
 
 
 def reply_prefix(tenant: str, responder: str, user: str) -> str:
-    return (
-        f"rep.v1.{check_id('tenant', tenant)}.{check_id('responder', responder)}.{check_id('user', user)}"
-    )
+    return f"rep.v1.{check_id('tenant', tenant)}.{check_id('responder', responder)}.{check_id('user', user)}"
 
 
 def reply_subject(tenant: str, responder: str, user: str, token: str) -> str:

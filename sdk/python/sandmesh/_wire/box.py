@@ -1,0 +1,168 @@
+"""One sandbox as the SDK's inside sees it: how to reach it, whether it is still ours, and how to find that out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from ..errors import (
+    LeaseLostError,
+    SandboxLostError,
+    SandmeshError,
+    UnreachableError,
+)
+from .caller import Caller, Target
+
+_PING_S = 5.0
+_PAGE = 1000
+_TICK_S = 0.5
+
+
+class Lifeline:
+    """Where the loss of a sandbox is noted, and from where all that wait for it learn."""
+
+    def __init__(self) -> None:
+        self.error: SandmeshError | None = None
+        self._waiting: set[Callable[[SandmeshError], None]] = set()
+
+    def throw_if_lost(self) -> None:
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+
+    def fail(self, error: SandmeshError) -> None:
+        """The first reason stays."""
+        if self.error is None:
+            self.error = error
+            waiting, self._waiting = self._waiting, set()
+            for tell in waiting:
+                tell(error)
+
+    def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
+        self._waiting.add(tell)
+        return lambda: self._waiting.discard(tell)
+
+
+class Waiting(Protocol):
+    def on_tick(self, now: float) -> None: ...
+    def on_reconnect(self) -> None: ...
+
+
+class Pulse:
+    """One timer for all that waits on a connection: a command costs no timer of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: set[Waiting] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def add(self, waiting: Waiting) -> None:
+        self._waiting.add(waiting)
+        if self._timer is None:
+            self._arm()
+
+    def discard(self, waiting: Waiting) -> None:
+        self._waiting.discard(waiting)
+
+    def reconnected(self) -> None:
+        for waiting in list(self._waiting):
+            waiting.on_reconnect()
+
+    def _arm(self) -> None:
+        self._due = time.monotonic() + _TICK_S
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        now = time.monotonic()
+        late = now - self._due > _TICK_S
+        self._arm()
+        # A loop that was blocked has answers in its socket that nobody has read yet: silence means nothing then.
+        if not late:
+            for waiting in list(self._waiting):
+                waiting.on_tick(now)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Box:
+    def __init__(self, caller: Caller, pulse: Pulse, lifeline: Lifeline, target: Target, run: str | None) -> None:
+        self.caller = caller
+        self.pulse = pulse
+        self.lifeline = lifeline
+        self.target = target
+        self.run = run
+        self._inquiry: asyncio.Task[Literal["here", "away"]] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.target.sandbox
+
+    async def call(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """One request with one answer; a loss that it tells of goes to the lifeline, and one known of is told."""
+        self.lifeline.throw_if_lost()
+        try:
+            return await self.caller.sandbox(self.target, verb, request, between=self.lifeline.throw_if_lost, **options)
+        except SandmeshError as error:
+            self.note(error)
+            if isinstance(error, UnreachableError):
+                await self.inquire()
+                self.lifeline.throw_if_lost()
+            raise
+
+    def note(self, error: SandmeshError) -> None:
+        """Lets the lifeline know where ``error`` says that the sandbox is not ours any more."""
+        if isinstance(error, LeaseLostError | SandboxLostError):
+            self.lifeline.fail(error)
+
+    async def inquire(self) -> Literal["here", "away"]:
+        """Asks the sandbox, and where it does not answer the pool, whether it is still there. All share one inquiry."""
+        if self._inquiry is None:
+            self._inquiry = asyncio.ensure_future(self._inquire())
+            self._inquiry.add_done_callback(self._inquired)
+        return await asyncio.shield(self._inquiry)
+
+    def _inquired(self, _task: object) -> None:
+        self._inquiry = None
+
+    async def _inquire(self) -> Literal["here", "away"]:
+        try:
+            await self.caller.sandbox(self.target, "ping", {}, timeout=_PING_S, absent=0)
+            return "here"
+        except SandmeshError as error:
+            self.note(error)
+            if isinstance(error, UnreachableError):
+                await self._ask_pool()
+            return "away"
+
+    async def _ask_pool(self) -> None:
+        try:
+            after: str | None = None
+            while True:
+                request: dict[str, Any] = {"limit": _PAGE}
+                request |= {"run": self.run} if self.run else {}
+                request |= {"after": after} if after else {}
+                page = await self.caller.pool("list", request, timeout=_PING_S, absent=0)
+                for view in page["sandboxes"]:
+                    if view["sandbox"] == self.id:
+                        if view["state"] in ("lost", "gone", "releasing", "failed"):
+                            self._lost(view.get("reason", view["state"]))
+                        return
+                after = page.get("next")
+                if after is None:
+                    break
+            self._lost("deleted")
+        except SandmeshError:
+            # The pool is not there or busy: nothing is known, and it is asked again at the next silence.
+            return
+
+    def _lost(self, reason: str) -> None:
+        self.lifeline.fail(
+            SandboxLostError(f"sandbox {self.id} is not there any more ({reason})", sandbox=self.id, reason=reason)
+        )

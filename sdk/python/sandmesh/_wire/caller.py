@@ -1,0 +1,168 @@
+"""Requests with one answer, to the pool and to a sandbox: encoded, checked, and asked again where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import (
+    ConnectionError,
+    DeadlineError,
+    PoolUnavailableError,
+    SandmeshError,
+    UnreachableError,
+)
+from .codec import encode, parse_answer
+from .link import Link
+from .subjects import POOL, pool_subject, sandbox_subject
+
+CALL_TIMEOUT_S = 30.0
+"""What a request whose answer normally takes milliseconds may take."""
+ABSENT_S = 10.0
+"""A daemon or pool that reconnects is back within this, as a rule; longer absences are told."""
+AGAIN_S = 5.0
+
+REPEATABLE = frozenset(
+    "ping info commands session_open session_close sessions stat list resize cancel abort_transfer write unpack"
+    " stdin".split()
+)
+"""Repeating these changes nothing. All others are sent once."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which sandbox, and under which lease; a handle by id has no fence."""
+
+    sandbox: str
+    fence: dict[str, Any]
+
+
+def nothing() -> None:
+    pass
+
+
+class Caller:
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def pool(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        *,
+        timeout: float = CALL_TIMEOUT_S,
+        again_after: float = AGAIN_S,
+        absent: float = ABSENT_S,
+    ) -> dict[str, Any]:
+        """Raises what the pool answers, PoolUnavailableError, DeadlineError, ConnectionError."""
+        subject = pool_subject(self.link.tenant, verb)
+        patience = Patience(timeout, again_after, absent)
+        try:
+            return await self._call(POOL, subject, request, f"pool.{verb}.answer", patience)
+        except UnreachableError as error:
+            raise PoolUnavailableError("no pool answers at this mesh") from error
+
+    async def sandbox(
+        self,
+        target: Target,
+        verb: str,
+        request: dict[str, Any],
+        *,
+        timeout: float = CALL_TIMEOUT_S,
+        again_after: float | None = None,
+        once: bool = False,
+        absent: float = ABSENT_S,
+        between: Callable[[], None] = nothing,
+    ) -> dict[str, Any]:
+        """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
+        where the answer may have been lost."""
+        subject = sandbox_subject(self.link.tenant, target.sandbox, verb)
+        if verb in REPEATABLE and again_after is None and not once:
+            again_after = AGAIN_S
+        patience = Patience(timeout, again_after, absent)
+        request = {**target.fence, **request}
+        return await self._call(target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, between)
+
+    async def _call(
+        self,
+        responder: str,
+        subject: str,
+        request: dict[str, Any],
+        message: str,
+        patience: Patience,
+        between: Callable[[], None] = nothing,
+    ) -> dict[str, Any]:
+        body = encode({"version": 1, **request})
+        while True:
+            self.throw_if_closed()
+            between()
+            try:
+                answer = await self.link.request(responder, subject, body, patience.next_try())
+            except SandmeshError as error:
+                self.throw_if_closed()
+                await patience.judge(error)
+            else:
+                return parse_answer(message, answer)
+
+    def throw_if_closed(self) -> None:
+        if self.link.closed_error is not None:
+            raise self.link.closed_error.with_traceback(None)
+
+    def behind(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Does ``work`` without being waited for, until ``settle``; what it raises is nobody's concern."""
+
+        async def run() -> None:
+            try:
+                await work
+            except SandmeshError:
+                pass
+
+        task = asyncio.ensure_future(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settle(self, timeout: float) -> None:
+        """Waits for what goes on behind, and cancels what is left then."""
+        if self._background:
+            _done, left = await asyncio.wait(set(self._background), timeout=timeout)
+            for task in left:
+                task.cancel()
+
+
+class Patience:
+    """How often and how long one call is tried."""
+
+    def __init__(self, timeout: float, again_after: float | None, absent: float) -> None:
+        self._deadline = time.monotonic() + timeout
+        self._again_after = again_after
+        self._absent = absent
+        self._absent_since: float | None = None
+        self._wait = 0.05
+
+    def next_try(self) -> float:
+        left = max(0.001, self._deadline - time.monotonic())
+        return left if self._again_after is None else min(left, self._again_after)
+
+    async def judge(self, error: SandmeshError) -> None:
+        """Returns when it is time to try again; raises ``error`` where it is not to be tried again."""
+        absent = isinstance(error, UnreachableError)
+        unanswered = isinstance(error, DeadlineError | ConnectionError)
+        if not absent and not (unanswered and self._again_after is not None):
+            raise error
+        now = time.monotonic()
+        if absent:
+            self._absent_since = self._absent_since or now
+            if now - self._absent_since >= self._absent:
+                raise error
+        else:
+            self._absent_since = None
+        if now + self._wait >= self._deadline:
+            raise error
+        if not isinstance(error, DeadlineError):
+            await asyncio.sleep(self._wait * random.uniform(0.5, 1.5))
+            self._wait = min(self._wait * 2, 1.0)

@@ -1,0 +1,127 @@
+"""Reads a file or a tree: chunk frames of stream ``data``, then a file_end frame. A broken read goes on where it was;
+a broken pack cannot (the tree may have changed) and is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError, UnreachableError
+from .box import Box
+from .codec import encode, parse_frame
+from .link import AnswerStream
+from .schema import limit
+from .subjects import sandbox_subject
+
+# No frame for this long: the sandbox is asked whether it is there, and the rest is asked for again.
+_QUIET_S = 10.0
+_GIVE_UP_S = 60.0
+
+
+async def download_frames(
+    box: Box, verb: Literal["read", "pack"], request: dict[str, Any], offset: int, length: int | None
+) -> AsyncIterator[bytes]:
+    got, moved_at, digest = 0, time.monotonic(), hashlib.sha256()
+    while True:
+        asked = {**request}
+        if verb == "read":
+            asked["offset"] = offset + got
+            if length is not None:
+                asked["length"] = length - got
+        try:
+            attempt = _Attempt(box, verb, asked)
+            async for data in attempt.parts():
+                got += len(data)
+                moved_at = time.monotonic()
+                digest.update(data)
+                yield data
+            # Of the last question's bytes; only where there was but one is it that of all.
+            if attempt.sha256 is not None and attempt.got == got and digest.hexdigest() != attempt.sha256:
+                raise OutputGoneError("the bytes that came are not those that were sent", sandbox=box.id)
+            return
+        except SandmeshError as error:
+            box.note(error)
+            box.lifeline.throw_if_lost()
+            lost = isinstance(error, ConnectionError | DeadlineError | UnreachableError)
+            again = lost and (verb == "read" or got == 0) and box.caller.link.closed_error is None
+            if not again or time.monotonic() - moved_at > _GIVE_UP_S:
+                raise
+        if await box.inquire() == "away":
+            await asyncio.sleep(1)
+        box.lifeline.throw_if_lost()
+
+
+class _Attempt:
+    """One question and its answers."""
+
+    def __init__(self, box: Box, verb: str, request: dict[str, Any]) -> None:
+        self._box = box
+        self._verb = verb
+        self._credit = limit("default_credit_bytes")
+        self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": self._credit}
+        self._granted = self._credit
+        self._first = 0
+        self.got = 0
+        self.sha256: str | None = None
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        box, link = self._box, self._box.caller.link
+        box.caller.throw_if_closed()
+        box.lifeline.throw_if_lost()
+        subject = sandbox_subject(link.tenant, box.id, self._verb)
+        stream = await link.open(box.id, subject, encode(self._request))
+        unsubscribe = box.lifeline.on_lost(stream.fail)
+        try:
+            while True:
+                frame = parse_frame(await self._next(stream))
+                if frame["type"] == "file_end":
+                    if frame.get("data"):
+                        self.got += len(frame["data"])
+                        yield frame["data"]
+                    self.sha256 = frame.get("sha256")
+                    if self.got != frame["total_bytes"]:
+                        raise ConnectionError("a part was lost on the way", sandbox=box.id)
+                    return
+                if frame["type"] != "chunk" or frame["stream"] != "data":
+                    continue
+                if frame["offset"] != self._base(frame) + self.got:
+                    raise ConnectionError("a part was lost on the way", sandbox=box.id)
+                self.got += len(frame["data"])
+                yield frame["data"]
+                await self._grant(stream)
+        finally:
+            unsubscribe()
+            stream.close()
+
+    async def _next(self, stream: AnswerStream) -> bytes:
+        loop = self._box.caller.link.loop
+        late = DeadlineError(f"sandbox {self._box.id} sent nothing for {_QUIET_S:.0f} s")
+        timer = loop.call_later(_QUIET_S, self._box.caller.link._late, stream, late)
+        try:
+            return await stream.next()
+        finally:
+            timer.cancel()
+
+    def _base(self, frame: dict[str, Any]) -> int:
+        """Where the stream's offsets start; its first frame tells."""
+        if self.got == 0:
+            self._first = frame["offset"]
+        return self._first
+
+    async def _grant(self, stream: AnswerStream) -> None:
+        until = self.got + self._credit
+        if until - self._granted < self._credit // 2:
+            return
+        self._granted = until
+        link = self._box.caller.link
+        message = {
+            "version": 1,
+            "token": stream.token,
+            "stream": "data",
+            "received": self._first + self.got,
+            "until": self._first + until,
+        }
+        await link.publish(sandbox_subject(link.tenant, self._box.id, "credit"), encode(message))

@@ -1,0 +1,268 @@
+"""Follows one command by its id from its first byte to its outcome, over lost answers, reconnects and restarts of the
+broker. The command itself runs at most once: every question carries the same id."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from ..errors import (
+    ConnectionError,
+    DeadlineError,
+    OutputGoneError,
+    SandmeshError,
+    Started,
+    UnreachableError,
+)
+from .box import Box
+from .caller import ABSENT_S
+from .codec import encode, parse_frame
+from .link import AnswerStream
+from .schema import limit
+from .subjects import sandbox_subject
+
+# No frame for this long: find out whether the sandbox is there.
+_FIRST_QUIET_S = 5.0
+_QUIET_S = 15.0
+# No frame for this long: ask again by the id, in case the answer was lost on the daemon's side.
+_REASK_S = 60.0
+# Answers with missing bytes, one after another, after which they count as lost for good.
+_MAX_GAPS = 5
+STREAMS = ("stdout", "stderr")
+
+Frame = dict[str, Any]
+
+
+class Progress:
+    """How far each stream has come: what was received, and whether it fits."""
+
+    def __init__(self, gaps_are_loss: bool, start: dict[str, int]) -> None:
+        """With ``keep="tail"`` what is left out stands before what is sent, so a gap is no loss."""
+        self._gaps_are_loss = gaps_are_loss
+        self._start = {name: start.get(name, 0) for name in STREAMS}
+        self.next = dict(self._start)
+        self.got = dict.fromkeys(STREAMS, 0)
+
+    def take(self, stream: str, offset: int, data: bytes) -> bytes | None:
+        """The new bytes of a chunk; None where bytes before it were lost on the way."""
+        known = self.next[stream] - offset
+        if known < 0 and self._gaps_are_loss:
+            return None
+        fresh = data[known:] if known > 0 else data
+        if fresh:
+            self.next[stream] = max(self.next[stream], offset + len(data))
+            self.got[stream] += len(fresh)
+        return fresh
+
+    def complete(self, end: Frame) -> bool:
+        """Whether, with the end frame's own output, all is there that the totals speak of."""
+        for stream in STREAMS:
+            totals = end["totals"][stream]
+            start = self._start[stream] if self._gaps_are_loss else 0
+            kept = totals["total_bytes"] - totals["dropped_bytes"] - start
+            if self.got[stream] + len(end.get(stream, b"")) < kept:
+                return False
+        return True
+
+
+class Follower:
+    """``exec`` is the exec request, or None where the command runs already and is only attached to."""
+
+    def __init__(
+        self,
+        box: Box,
+        command_id: str,
+        exec: dict[str, Any] | None = None,
+        *,
+        start: dict[str, int] | None = None,
+        keep: str | None = None,
+        patience: float | None = None,
+    ) -> None:
+        box.caller.throw_if_closed()
+        box.lifeline.throw_if_lost()
+        self._box = box
+        self._id = command_id
+        self._exec = exec
+        self._progress = Progress(keep != "tail", start or {})
+        self._deadline = None if patience is None else time.monotonic() + patience
+        self._credit_bytes = limit("default_credit_bytes")
+        self._granted = dict.fromkeys(STREAMS, 0)
+        self.started: Started = "yes" if exec is None else "no"
+        self._started_before: Started = self.started
+        self._stream: AnswerStream | None = None
+        self._failure: SandmeshError | None = None
+        self._heard = False
+        self._heard_at = time.monotonic()
+        self._inquired_at: float | None = None
+        self._away = False
+        self._gaps = 0
+        self._absent_since: float | None = None
+        self._wait = 0.05
+
+    def stop(self, error: SandmeshError) -> None:
+        """Ends the following; ``frames`` raises ``error``."""
+        self._failure = self._failure or error
+        if self._stream is not None:
+            self._stream.fail(error)
+
+    async def frames(self) -> AsyncGenerator[Frame, None]:
+        """Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame."""
+        unsubscribe = self._box.lifeline.on_lost(lambda error: self.stop(error.with_started(self.started)))
+        self._box.pulse.add(self)
+        try:
+            while True:
+                self._throw_if_stopped()
+                try:
+                    self._stream = await self._ask()
+                    async for frame in self._read(self._stream):
+                        yield frame
+                        if frame["type"] != "chunk":
+                            return
+                except SandmeshError as error:
+                    self._judge(error)
+                finally:
+                    if self._stream is not None:
+                        self._stream.close()
+                        self._stream = None
+                await self._before_next()
+        finally:
+            unsubscribe()
+            self._box.pulse.discard(self)
+
+    async def _read(self, stream: AnswerStream) -> AsyncGenerator[Frame, None]:
+        """What one question is answered with; ends early where bytes are missing."""
+        while True:
+            body = await stream.next()
+            self._throw_if_stopped()
+            frame = parse_frame(body)
+            self._hear()
+            if frame["type"] == "chunk":
+                if frame["stream"] not in STREAMS:
+                    continue
+                data = self._progress.take(frame["stream"], frame["offset"], frame["data"])
+                if data is None:
+                    return
+                if data:
+                    # Duplicates are cut at the front, so that the new bytes end where the chunk ends.
+                    yield {**frame, "data": data, "offset": frame["offset"] + len(frame["data"]) - len(data)}
+                await self._credit(frame["stream"])
+            elif frame["type"] == "started" or self._is_whole(frame):
+                yield frame
+                return
+            else:
+                return
+
+    async def _ask(self) -> AnswerStream:
+        # Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
+        verb = "exec" if self._exec is not None and not self._heard else "attach"
+        next_ = self._progress.next
+        request = (
+            self._exec
+            if verb == "exec" and self._exec is not None
+            else {
+                "id": self._id,
+                "from_stdout": next_["stdout"],
+                "from_stderr": next_["stderr"],
+                "credit_bytes": self._credit_bytes,
+            }
+        )
+        for name in STREAMS:
+            self._granted[name] = next_[name] + self._credit_bytes
+        link = self._box.caller.link
+        body = encode({"version": 1, **self._box.target.fence, **request})
+        self._started_before = self.started
+        if self.started == "no":
+            self.started = "unknown"
+        stream = await link.open(self._box.id, sandbox_subject(link.tenant, self._box.id, verb), body)
+        self._heard_at, self._inquired_at = time.monotonic(), None
+        return stream
+
+    def _hear(self) -> None:
+        self._heard = True
+        self.started = "yes"
+        self._absent_since = None
+        self._wait = 0.05
+        self._heard_at, self._inquired_at = time.monotonic(), None
+
+    async def _credit(self, name: str) -> None:
+        """Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time."""
+        received = self._progress.next[name]
+        until = received + self._credit_bytes
+        if until - self._granted[name] < self._credit_bytes // 2 or self._stream is None:
+            return
+        self._granted[name] = until
+        link = self._box.caller.link
+        message = {
+            "version": 1,
+            "token": self._stream.token,
+            "stream": name,
+            "received": received,
+            "until": until,
+        }
+        await link.publish(sandbox_subject(link.tenant, self._box.id, "credit"), encode(message))
+
+    def _is_whole(self, end: Frame) -> bool:
+        if self._progress.complete(end):
+            return True
+        self._gaps += 1
+        if self._gaps < _MAX_GAPS:
+            return False
+        raise OutputGoneError("a part of the command's output was lost on the way", sandbox=self._box.id, started="yes")
+
+    def _judge(self, error: SandmeshError) -> None:
+        """Returns where the question may be asked again; raises otherwise."""
+        self._throw_if_stopped()
+        self._box.note(error)
+        if isinstance(error, UnreachableError):
+            # Nobody listened: this try did not arrive. One before it may have.
+            self.started = self._started_before
+            now = time.monotonic()
+            self._absent_since = self._absent_since or now
+            if now - self._absent_since <= ABSENT_S:
+                self._box.caller.behind(self._box.inquire())
+                return
+        elif isinstance(error, ConnectionError | DeadlineError):
+            if self._box.caller.link.closed_error is None:
+                return
+        raise error.with_started(self.started)
+
+    async def _before_next(self) -> None:
+        await asyncio.sleep(self._wait * random.uniform(0.5, 1.5))
+        self._wait = min(self._wait * 2, 1.0)
+
+    def _throw_if_stopped(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _ask_again(self) -> None:
+        if self._stream is not None:
+            self._stream.fail(ConnectionError("to be asked again"))
+
+    def on_reconnect(self) -> None:
+        self._ask_again()
+
+    def on_tick(self, now: float) -> None:
+        if self._deadline is not None and now >= self._deadline:
+            message = f"sandbox {self._box.id} did not answer in time"
+            self.stop(DeadlineError(message, sandbox=self._box.id, started=self.started))
+            return
+        if now - self._heard_at > _REASK_S:
+            self._heard_at, self._inquired_at = now, None
+            self._ask_again()
+            return
+        since = self._heard_at if self._inquired_at is None else max(self._heard_at, self._inquired_at)
+        if now - since > (_FIRST_QUIET_S if self._inquired_at is None else _QUIET_S):
+            self._inquired_at = now
+            self._box.caller.behind(self._look())
+
+    async def _look(self) -> None:
+        found = await self._box.inquire()
+        # It was cut off and is back: what it published meanwhile may be lost.
+        if found == "here" and self._away:
+            self._ask_again()
+        self._away = found == "away"
+        if self._away:  # look again soon
+            self._inquired_at = time.monotonic() - _QUIET_S + _FIRST_QUIET_S / 5

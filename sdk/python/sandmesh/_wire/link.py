@@ -1,0 +1,276 @@
+"""One NATS connection with its request multiplexer: all answers come on one subscription. The only importer of
+``nats``, whose own requests use ``_INBOX``, which no user may subscribe to (broker/server/permissions.ts)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from ..errors import (
+    ConnectionError,
+    DeadlineError,
+    PermissionDeniedError,
+    SandmeshError,
+    TooLargeError,
+    UnreachableError,
+)
+from ..settings import Settings
+from .ids import random_name
+from .subjects import reply_subject, reply_wildcard
+
+log = logging.getLogger("sandmesh")
+
+PING_INTERVAL_S = 15
+_VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+
+
+class AnswerStream:
+    """The answers to one request, in order of arrival."""
+
+    __slots__ = ("_closed", "_error", "_items", "_link", "_waiter", "responder", "subject", "token")
+
+    def __init__(self, link: Link, responder: str, subject: str, token: str) -> None:
+        self.responder = responder
+        self.subject = subject
+        self.token = token
+        """The end of the reply subject: the reader's name in ``credit``."""
+        self._link = link
+        self._items: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: SandmeshError | None = None
+        self._closed = False
+
+    async def next(self) -> bytes:
+        """Raises what ``fail`` was called with, once all that came before has been read."""
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            self._waiter = self._link.loop.create_future()
+            await self._waiter
+        return self._items.popleft()
+
+    def push(self, data: bytes) -> None:
+        self._items.append(data)
+        self._wake()
+
+    def fail(self, error: SandmeshError) -> None:
+        """The first error stays."""
+        if self._error is None:
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.forget(self.token)
+
+
+class Link:
+    """Made by ``connect_link``; bound to the event loop that it was made in."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tenant = settings.tenant
+        self.user = settings.user
+        self.loop = asyncio.get_running_loop()
+        self.closed_error: SandmeshError | None = None
+        """Set when the connection is closed for good."""
+        self._nc = Client()
+        self._streams: dict[str, AnswerStream] = {}
+        self._reconnect_handlers: list[Callable[[], None]] = []
+        # Tokens are of this connection alone: other processes of the same user do not get its answers.
+        self._name = random_name(12)
+        self._count = 0
+        self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
+        self._last_error: BaseException | None = None
+        self._closing = False
+
+    @property
+    def max_payload(self) -> int:
+        return int(self._nc.max_payload)
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._nc.is_connected)
+
+    def on_reconnect(self, handler: Callable[[], None]) -> None:
+        self._reconnect_handlers.append(handler)
+
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        if self.closed_error is not None:
+            raise self.closed_error.with_traceback(None)
+        if len(data) > self.max_payload:
+            raise TooLargeError(f"the message has {len(data)} bytes, the server takes {self.max_payload}")
+        try:
+            await self._nc.publish(subject, data, reply)
+        except (nats.errors.Error, OSError) as error:
+            raise ConnectionError(f"the connection to the mesh is down: {error}") from error
+
+    async def open(self, responder: str, subject: str, data: bytes) -> AnswerStream:
+        """Sends a request; its answers are read from the stream, which must be closed."""
+        self._count += 1
+        token = f"{self._name}.{self._count:x}"
+        stream = AnswerStream(self, responder, subject, token)
+        self._streams[token] = stream
+        try:
+            await self.publish(subject, data, reply_subject(self.tenant, responder, self.user, token))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def request(self, responder: str, subject: str, data: bytes, timeout: float) -> bytes:
+        """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError."""
+        stream = await self.open(responder, subject, data)
+        late = DeadlineError(f"no answer from {responder} within {timeout:.1f} s")
+        timer = self.loop.call_later(timeout, self._late, stream, late)
+        try:
+            return await stream.next()
+        finally:
+            timer.cancel()
+            stream.close()
+
+    def _late(self, stream: AnswerStream, error: SandmeshError) -> None:
+        # A loop that was blocked finds its timers due before it has read what came meanwhile: one more turn each
+        # for the socket, the parser and the subscription.
+        self.loop.call_later(0.05, stream.fail, error)
+
+    def forget(self, token: str) -> None:
+        self._streams.pop(token, None)
+
+    async def close(self) -> None:
+        self._closing = True
+        if not self._nc.is_closed:
+            await self._nc.close()
+        self._end(ConnectionError("the connection to the mesh is closed"))
+
+    def _end(self, error: SandmeshError) -> None:
+        if self.closed_error is None:
+            self.closed_error = error
+        for stream in list(self._streams.values()):
+            stream.fail(self.closed_error)
+
+    async def _on_message(self, message: Msg) -> None:
+        parts = message.subject.split(".", 5)
+        stream = self._streams.get(parts[5])
+        # The server lets a sandbox answer under its own name only; whose question it was is checked here.
+        if stream is None or stream.responder != parts[3]:
+            return
+        headers = message.headers
+        if headers and headers.get("Status") == "503" and not message.data:
+            stream.fail(UnreachableError(f"{stream.responder} is not there: nobody listens on {stream.subject}"))
+        else:
+            stream.push(message.data)
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        log.debug("nats: %s", error)
+        if isinstance(error, nats.errors.AuthorizationError):
+            self._refuse(PermissionDeniedError("the server refused the credential"))
+        violation = _VIOLATION.search(str(error))
+        if violation is not None:
+            denied = PermissionDeniedError(f"the server does not let {self.user} publish to {violation[1]}")
+            for stream in list(self._streams.values()):
+                if stream.subject == violation[1]:
+                    stream.fail(denied)
+        elif "ermissions" in str(error):
+            self._refuse(PermissionDeniedError(f"the server refused: {error}"))
+
+    def _refuse(self, error: SandmeshError) -> None:
+        if not self._refused.done():
+            self._refused.set_result(error)
+
+    async def _on_reconnected(self) -> None:
+        # Answers that were on their way are lost, so each asker decides whether to ask again.
+        again = ConnectionError("the connection was lost and is back; the answer may be lost")
+        for stream in list(self._streams.values()):
+            stream.fail(again)
+        for handler in self._reconnect_handlers:
+            handler()
+
+    async def _on_closed(self) -> None:
+        if self._refused.done():
+            self._end(self._refused.result())
+        elif not self._closing:
+            self._end(ConnectionError(f"the connection to the mesh closed: {self._last_error}"))
+
+    async def _connect(self, name: str, timeout: float) -> None:
+        credentials = self.settings.credentials
+        options: dict[str, Any] = {}
+        if any(url.startswith("tls://") for url in self.settings.urls):
+            options["tls"] = ssl.create_default_context()
+        await self._nc.connect(
+            servers=list(self.settings.urls),
+            name=name,
+            user_jwt_cb=lambda: bytearray(credentials.jwt.encode()),
+            signature_cb=lambda nonce: credentials.sign(nonce),
+            error_cb=self._on_error,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_closed,
+            max_reconnect_attempts=-1,
+            # Spread, so that many trainers that lost the same server do not come back in the same moment.
+            reconnect_time_wait=random.uniform(0.5, 2),  # type: ignore[arg-type]
+            connect_timeout=max(1, round(min(timeout, 5))),
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=2,
+            **options,
+        )
+        wildcard = reply_wildcard(self.tenant, self.user)
+        subscription = await self._nc.subscribe(
+            f"{wildcard[:-1]}{self._name}.>",
+            cb=self._on_message,
+            # Credit bounds what is in flight; a message that is dropped here would only be asked for again.
+            pending_msgs_limit=0,
+            pending_bytes_limit=0,
+        )
+        assert subscription is not None
+        await self._nc.flush()
+        if self._refused.done():
+            raise self._refused.result()
+
+
+async def connect_link(settings: Settings, name: str, timeout: float) -> Link:
+    """Raises PermissionDeniedError, ConnectionError."""
+    link = Link(settings)
+    task = asyncio.ensure_future(link._connect(name, timeout))
+    try:
+        watched: set[asyncio.Future[Any]] = {task, link._refused}
+        await asyncio.wait(watched, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if link._refused.done():
+            raise link._refused.result()
+        if not task.done():
+            raise ConnectionError(
+                f"no NATS server answers at {', '.join(settings.urls)} within {timeout:.0f} s"
+            ) from link._last_error
+        task.result()
+        return link
+    except BaseException as error:
+        await _abandon(link, task)
+        if isinstance(error, nats.errors.Error | OSError):
+            raise ConnectionError(f"{', '.join(settings.urls)}: {error}") from error
+        raise
+
+
+async def _abandon(link: Link, task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task}, timeout=1)
+    if task.done() and not task.cancelled():
+        task.exception()  # looked at, so that asyncio does not complain
+    try:
+        await asyncio.wait_for(link.close(), 2)
+    except (asyncio.TimeoutError, nats.errors.Error, OSError, AttributeError):
+        log.debug("nats: closing an unfinished connection failed", exc_info=True)

@@ -1,0 +1,93 @@
+"""Uploads: a byte stream in numbered parts, a few in flight, each answered; what got lost is sent again from the first
+part that is not known to have arrived. Memory is the window and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from typing import Union
+
+from ..errors import ConnectionError, DeadlineError, InvalidRequestError, SandmeshError, UnreachableError
+from .schema import limit
+
+Source = Union[Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
+Part = tuple[int, bytes, bool]
+"""Offset, data, whether it is the last."""
+Send = Callable[[int, bytes, bool], Awaitable[object]]
+
+WINDOW = 4
+GIVE_UP_S = 60.0
+
+
+async def _pieces(source: Source) -> AsyncIterator[bytes]:
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield piece.encode() if isinstance(piece, str) else bytes(piece)
+    else:
+        for piece in source:
+            yield piece.encode() if isinstance(piece, str) else bytes(piece)
+
+
+async def parts_of(source: Source) -> AsyncIterator[Part]:
+    """Cuts and joins to full parts, the last one marked; an empty source is one empty last part."""
+    full = limit("max_chunk_bytes")
+    offset, buffer = 0, bytearray()
+    async for piece in _pieces(source):
+        view = memoryview(piece)
+        while view:
+            # Sent only when more has come, so that the last part, whatever its length, is known to be the last.
+            if len(buffer) == full:
+                yield offset, bytes(buffer), False
+                offset += full
+                buffer.clear()
+            taken = view[: full - len(buffer)]
+            buffer += taken
+            view = view[len(taken) :]
+    yield offset, bytes(buffer), True
+
+
+async def send_parts(parts: AsyncIterator[Part], send: Send, give_up: float = GIVE_UP_S) -> int:
+    """Sends all; returns the number of bytes when the last part was accepted."""
+    flying: deque[tuple[Part, asyncio.Future[object]]] = deque()
+    total = 0
+    try:
+        async for part in parts:
+            if len(flying) >= WINDOW:
+                await _settle_oldest(flying, send, give_up)
+            flying.append((part, asyncio.ensure_future(send(*part))))
+            total = part[0] + len(part[1])
+        while flying:
+            await _settle_oldest(flying, send, give_up)
+        return total
+    finally:
+        for _part, answer in flying:
+            answer.cancel()
+
+
+async def _settle_oldest(flying: deque[tuple[Part, asyncio.Future[object]]], send: Send, give_up: float) -> None:
+    deadline, wait, again = time.monotonic() + give_up, 0.05, False
+    while True:
+        try:
+            await asyncio.shield(flying[0][1])
+            flying.popleft()
+            return
+        except SandmeshError as error:
+            lost = isinstance(error, DeadlineError | ConnectionError | UnreachableError)
+            # A part behind a lost one is refused for the gap; that is no fault of the caller's.
+            gap = again and isinstance(error, InvalidRequestError) and error.field == "offset"
+            if not (lost or gap) or time.monotonic() > deadline:
+                raise
+        again = True
+        await asyncio.wait({answer for _part, answer in flying})
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, 1.0)
+        parts = [part for part, answer in flying if not _accepted(answer)]
+        flying.clear()
+        flying.extend((part, asyncio.ensure_future(send(*part))) for part in parts)
+
+
+def _accepted(answer: asyncio.Future[object]) -> bool:
+    # Looked at also where it failed, so that asyncio does not complain of an exception nobody saw.
+    return not answer.cancelled() and answer.exception() is None

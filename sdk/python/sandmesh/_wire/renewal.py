@@ -1,0 +1,200 @@
+"""Keeps leases alive from a thread, an event loop and a connection of its own: a trainer whose loop is blocked for
+minutes loses nothing. At the process's exit the same thread releases what was not released."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import NotFoundError, SandmeshError
+from ..settings import Settings
+from .caller import Caller
+from .link import Link, connect_link
+
+log = logging.getLogger("sandmesh")
+
+_EXIT_S = 20.0
+_RELEASES_AT_ONCE = 32
+
+
+@dataclass
+class _Run:
+    lease_s: float
+    due: float
+
+
+class Renewer:
+    """``on_unknown`` is called from the renewing thread when the pool does not know a run."""
+
+    def __init__(self, settings: Settings, on_unknown: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._on_unknown = on_unknown
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+        self._leases: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._caller: Caller | None = None
+        self._stopping = False
+        self.renewals = 0
+        """Answered ones so far, for tests and curiosity."""
+        _open.add(self)
+
+    def hold(self, lease: str) -> None:
+        """Released at the process's exit, unless ``let_go`` comes first."""
+        with self._lock:
+            self._leases.add(lease)
+
+    def let_go(self, lease: str) -> None:
+        with self._lock:
+            self._leases.discard(lease)
+
+    def add(self, run: str, lease_s: float) -> None:
+        """Renews ``run`` each third of its lease from now on. Starts the thread at the first call."""
+        with self._lock:
+            if run not in self._runs:
+                self._runs[run] = _Run(lease_s, time.monotonic() + lease_s / 3)
+            if self._thread is None and not self._stopping:
+                # A daemon: a forgotten mesh must not keep the process from ending.
+                self._thread = threading.Thread(target=self._work, name="sandmesh-renewal", daemon=True)
+                self._thread.start()
+        self._notify()
+
+    def remove(self, run: str) -> None:
+        with self._lock:
+            self._runs.pop(run, None)
+
+    def stop(self) -> None:
+        """Ends the thread; does not wait for it. Nothing is renewed or released any more."""
+        self._stopping = True
+        _open.discard(self)
+        self._notify()
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _notify(self) -> None:
+        loop, wake = self._loop, self._wake
+        if loop is not None and wake is not None and not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(wake.set)
+            except RuntimeError:  # closed between the question and the call
+                return
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._renew_all())
+        except Exception:
+            log.exception("the renewing thread died; leases will lapse")
+
+    async def _renew_all(self) -> None:
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        link: Link | None = None
+        try:
+            while not self._stopping:
+                if link is None or link.closed_error is not None:
+                    link = await self._connect()
+                    self._caller = None if link is None else Caller(link)
+                caller = self._caller
+                now = time.monotonic()
+                with self._lock:
+                    due = [(name, run) for name, run in self._runs.items() if run.due <= now]
+                if due and caller is not None:
+                    await asyncio.gather(*(self._renew(caller, *each) for each in due))
+                await self._pause()
+        finally:
+            self._caller = None
+            if link is not None:
+                await link.close()
+
+    async def _connect(self) -> Link | None:
+        try:
+            return await connect_link(self._settings, "sandmesh-renewal", 5)
+        except SandmeshError as error:
+            log.warning("renewal cannot connect, trying again: %s", error)
+            await asyncio.sleep(0.5)
+            return None
+
+    async def _pause(self) -> None:
+        assert self._wake is not None
+        with self._lock:
+            next_due = min((run.due for run in self._runs.values()), default=time.monotonic() + 60)
+        self._wake.clear()
+        if self._stopping:
+            return
+        try:
+            # Shortly after a failed connect or renewal the next try is due at once: never spin.
+            await asyncio.wait_for(self._wake.wait(), max(0.05, next_due - time.monotonic()))
+        except asyncio.TimeoutError:
+            pass
+
+    async def _renew(self, caller: Caller, name: str, run: _Run) -> None:
+        asked_at = time.monotonic()
+        request = {"run": name, "lease_ms": round(run.lease_s * 1000)}
+        patience = run.lease_s / 3
+        try:
+            await caller.pool("renew", request, timeout=patience, again_after=patience / 2, absent=patience / 2)
+            run.due = asked_at + run.lease_s / 3
+            self.renewals += 1
+        except NotFoundError:
+            run.due = time.monotonic() + run.lease_s / 3
+            self._on_unknown(name)
+        except SandmeshError as error:
+            # The daemons live on for the lease's time, and the pool may be back before: go on asking.
+            log.warning("run %s could not be renewed, trying again: %s", name, error)
+            run.due = time.monotonic() + min(1.0, run.lease_s / 10)
+
+    def release_at_exit(self, timeout: float) -> None:
+        """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""
+        with self._lock:
+            leases = list(self._leases)
+        loop, caller = self._loop, self._caller
+        if leases and loop is not None and caller is not None and not loop.is_closed():
+            future = asyncio.run_coroutine_threadsafe(self._release(caller, leases), loop)
+            try:
+                future.result(timeout)
+            except Exception as error:
+                log.warning("%d sandboxes were not released; their leases lapse: %s", len(leases), error)
+        self.stop()
+        self.join(2)
+
+    async def _release(self, caller: Caller, leases: list[str]) -> None:
+        gate = asyncio.Semaphore(_RELEASES_AT_ONCE)
+
+        async def release(lease: str) -> None:
+            async with gate:
+                await caller.pool("release", {"lease": lease}, timeout=_EXIT_S)
+            self.let_go(lease)
+
+        results = await asyncio.gather(*map(release, leases), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+_open: weakref.WeakSet[Renewer] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + _EXIT_S
+    for renewer in list(_open):
+        renewer.release_at_exit(max(0.1, deadline - time.monotonic()))
+
+
+def _after_fork() -> None:
+    # The thread stayed with the parent, and so do the leases: a child that exits must not release them.
+    _open.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

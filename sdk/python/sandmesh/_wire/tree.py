@@ -1,0 +1,64 @@
+"""Folders as tar: packed from, and unpacked to, the local disk. What comes from a sandbox is not trusted."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+from typing import IO
+
+from ..errors import FileError, UnsupportedError
+
+
+def pack_tree(source: Path, archive: IO[bytes]) -> None:
+    """The folder's contents, with modes, times and symlinks, without owners."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        # Sockets, devices and pipes are no data.
+        return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
+
+    with tarfile.open(fileobj=archive, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for entry in sorted(os.listdir(source)):
+            tar.add(source / entry, arcname=entry, filter=plain)
+    archive.seek(0)
+
+
+def unpack_tree(archive: IO[bytes], target: Path) -> None:
+    """Into ``target``; raises FileError where an entry would leave it."""
+    if not hasattr(tarfile, "data_filter"):
+        raise UnsupportedError("unpacking safely needs Python 3.10.12, 3.11.4 or later")
+    archive.seek(0)
+    target.mkdir(parents=True, exist_ok=True)
+    # A symlink that leads out of the folder does no harm by itself, only as a way for what comes behind it: so
+    # these are made last.
+    leading_out: list[tarfile.TarInfo] = []
+
+    def safe(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        try:
+            return tarfile.data_filter(member, path)
+        except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+            if not member.issym():
+                raise
+            inside = member.replace(linkname=".", deep=False)
+            checked = tarfile.data_filter(inside, path)
+            leading_out.append(member.replace(name=checked.name, deep=False))
+            return None
+
+    try:
+        with tarfile.open(fileobj=archive, mode="r|") as tar:
+            tar.extractall(target, filter=safe)
+    except tarfile.FilterError as error:
+        raise FileError(f"the archive would write outside {target}: {error}", reason="EPERM") from error
+    except tarfile.TarError as error:
+        raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
+    for member in leading_out:
+        path = target / member.name
+        # Its own folder must still be inside, by whatever links there are now.
+        if not path.parent.resolve().is_relative_to(target.resolve()):
+            raise FileError(f"the archive would write outside {target}: {member.name}", reason="EPERM")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        os.symlink(member.linkname, path)

@@ -1,0 +1,205 @@
+"""Files of a sandbox: ``box.files``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat as stat_module
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, Union
+
+from ._wire.box import Box
+from ._wire.download import download_frames
+from ._wire.ids import new_uuid7
+from ._wire.parts import parts_of, send_parts
+from ._wire.schema import check, limit
+from ._wire.tree import pack_tree, unpack_tree
+from .errors import FileError
+
+Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
+FileType = Literal["file", "dir", "symlink", "fifo", "socket", "char", "block"]
+_BLOCK = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class FileStat:
+    path: str
+    type: FileType
+    size: int
+    mode: int
+    """Permission bits."""
+    uid: int
+    gid: int
+    mtime: float
+    """Seconds since the epoch."""
+    target: str | None = None
+    """Of a symlink."""
+
+    @property
+    def is_dir(self) -> bool:
+        return self.type == "dir"
+
+    @property
+    def is_file(self) -> bool:
+        return self.type == "file"
+
+
+def _stat_of(wire: dict[str, Any]) -> FileStat:
+    fields = {name: wire[name] for name in ("path", "type", "size", "mode", "uid", "gid")}
+    return FileStat(**fields, mtime=wire["mtime_ms"] / 1000, target=wire.get("target"))
+
+
+class Files:
+    """All paths are the sandbox's, relative ones from its working folder. All methods raise FileError, whose
+    ``reason`` is the errno name, such as ``ENOENT``."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """The file, or a range of it, whole in memory."""
+        return b"".join([part async for part in self.read_parts(path, offset=offset, length=length)])
+
+    async def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return (await self.read(path)).decode(encoding, errors)
+
+    async def read_parts(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """The file in parts, as they come; memory stays at the credit of 1 MiB."""
+        request: dict[str, Any] = {"path": path, "offset": offset}
+        if length is not None:
+            request["length"] = length
+        check("sandbox.read.request", request)
+        async for part in download_frames(self._box, "read", request, offset, length):
+            yield part
+
+    async def write(
+        self,
+        path: str,
+        content: Content,
+        *,
+        append: bool = False,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        mtime: float | None = None,
+        parents: bool = True,
+        fsync: bool = False,
+    ) -> int:
+        """Writes a file, which appears whole or not at all; missing folders are made. ``append`` takes at most
+        256 KiB at once. Returns the number of bytes."""
+        options: dict[str, Any] = {"path": path, "append": append, "parents": parents, "fsync": fsync}
+        mtime_ms = None if mtime is None else mtime * 1000
+        for name, value in (("mode", mode), ("uid", uid), ("gid", gid), ("mtime_ms", mtime_ms)):
+            if value is not None:
+                options[name] = value
+        check("sandbox.write.request", {**options, "data": b""})
+        if isinstance(content, str | bytes | bytearray | memoryview):
+            data = content.encode() if isinstance(content, str) else bytes(content)
+            if append or len(data) <= limit("max_chunk_bytes"):
+                # An append that was answered by nothing may have happened: it is not sent twice.
+                await self._box.call("write", {**options, "data": data}, once=append)
+                return len(data)
+            content = [data]
+        return await self._send("write", options, content)
+
+    async def _send(self, verb: Literal["write", "unpack"], options: dict[str, Any], content: Any) -> int:
+        transfer = new_uuid7()
+
+        async def send(offset: int, data: bytes, last: bool) -> None:
+            part = {**options, "transfer": transfer, "offset": offset, "data": data, "last": last}
+            await self._box.call(verb, part)
+
+        try:
+            return await send_parts(parts_of(content), send)
+        except BaseException:
+            self._box.caller.behind(self._box.call("abort_transfer", {"transfer": transfer}))
+            raise
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileStat:
+        """Of what the path leads to; without ``follow`` of a symlink itself."""
+        return _stat_of(await self._ask("stat", {"path": path, "follow": follow}))
+
+    async def exists(self, path: str) -> bool:
+        try:
+            await self.stat(path)
+            return True
+        except FileError as error:
+            if error.reason in ("ENOENT", "ENOTDIR"):
+                return False
+            raise
+
+    async def list(self, path: str = ".") -> list[FileStat]:
+        """A folder's entries, by name."""
+        entries: list[FileStat] = []
+        request: dict[str, Any] = {"path": path}
+        while True:
+            page = await self._ask("list", request)
+            entries += map(_stat_of, page["entries"])
+            if not page["more"] or not page["entries"]:
+                return entries
+            request["after"] = os.path.basename(entries[-1].path)
+
+    async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """A file, or with ``recursive`` a folder. Never follows a symlink."""
+        await self._ask("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok})
+
+    async def mkdir(self, path: str, *, mode: int | None = None, parents: bool = True) -> None:
+        extra = {} if mode is None else {"mode": mode}
+        await self._ask("mkdir", {"path": path, "parents": parents, **extra})
+
+    async def rename(self, source: str, target: str) -> None:
+        await self._ask("rename", {"from": source, "to": target})
+
+    async def _ask(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
+        check(f"sandbox.{verb}.request", request)
+        return await self._box.call(verb, request)
+
+    async def upload(self, local: str | os.PathLike[str], path: str) -> None:
+        """A file to the path, or a folder's contents into the folder ``path``, with modes and symlinks."""
+        source = Path(local)
+        info = await asyncio.to_thread(source.stat)
+        if not stat_module.S_ISDIR(info.st_mode):
+            with await asyncio.to_thread(open, source, "rb") as file:
+                options = {"mode": stat_module.S_IMODE(info.st_mode), "mtime": info.st_mtime}
+                await self.write(path, _blocks(file), **options)  # type: ignore[arg-type]
+            return
+        await self.mkdir(path)
+        with tempfile.TemporaryFile() as archive:
+            await asyncio.to_thread(pack_tree, source, archive)
+            await self._send("unpack", {"path": path, "owner": False}, _blocks(archive))
+
+    async def download(self, path: str, local: str | os.PathLike[str]) -> None:
+        """A file to the local path, or a folder's contents into the local folder, with modes and symlinks. The file
+        appears whole or not at all; nothing is written outside the folder, whatever the sandbox sends."""
+        target = Path(local)
+        info = await self.stat(path)
+        if not info.is_dir:
+            await self._download_file(path, info, target)
+            return
+        with tempfile.TemporaryFile() as archive:
+            async for part in download_frames(self._box, "pack", {"path": path}, 0, None):
+                await asyncio.to_thread(archive.write, part)
+            await asyncio.to_thread(unpack_tree, archive, target)
+
+    async def _download_file(self, path: str, info: FileStat, target: Path) -> None:
+        await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
+        handle, name = await asyncio.to_thread(tempfile.mkstemp, dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                async for part in self.read_parts(path):
+                    await asyncio.to_thread(file.write, part)
+            os.chmod(name, info.mode & 0o777)
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+
+
+async def _blocks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
+    while block := await asyncio.to_thread(file.read, _BLOCK):
+        yield block

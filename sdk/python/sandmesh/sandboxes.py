@@ -1,0 +1,189 @@
+"""A sandbox as its holder sees it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import commands
+from ._wire.box import Box
+from ._wire.ids import check_uuid7, random_name
+from ._wire.opening import Opening
+from ._wire.schema import check
+from .errors import SandboxLostError, SandmeshError
+from .files import Files
+from .outcomes import Outcome, outcome_from_wire
+from .shells import SessionInfo, Shell, session_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .results import ExecResult
+
+log = logging.getLogger("sandmesh")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Where the time of an acquire went; seconds since the pool got the request."""
+
+    queued: float
+    created: float
+    enrolled: float
+    ready: float
+
+
+@dataclass(frozen=True)
+class Grant:
+    lease: str
+    generation: int
+    provider: str
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    id: str
+    command: str
+    """Its first 200 characters."""
+    running: bool
+    age: float
+    """Seconds since its start."""
+    session: str | None
+    pid: int | None
+    outcome: Outcome | None
+    background: tuple[int, ...]
+
+
+class Sandbox:
+    """From ``mesh.acquire``; or, without a lease of its own, from ``mesh.sandbox(id)``."""
+
+    def __init__(self, box: Box, grant: Grant | None, release: Callable[[Sandbox], Awaitable[None]]) -> None:
+        self._box = box
+        self._release = release
+        self.grant = grant
+        """None for a handle by id."""
+        self.files = Files(box)
+
+    @property
+    def id(self) -> str:
+        return self._box.id
+
+    @property
+    def run(self) -> str | None:
+        return self._box.run
+
+    @property
+    def lost(self) -> SandmeshError | None:
+        """Why it is not ours any more, as far as is known; None while it is."""
+        return self._box.lifeline.error
+
+    async def exec(
+        self, command: commands.Command, *, check: bool = False, **options: Unpack[commands.CommandOptions]
+    ) -> ExecResult:
+        """Runs a command to its end. What it did is the result's ``outcome``, also where it failed; only what went
+        wrong around it is raised, with ``started`` saying whether it may have run. Cancelling this (or Ctrl-C) ends
+        the command and its whole tree in the sandbox. ``check``: raise CommandFailedError where it does not exit
+        with 0."""
+        return await commands.run(self._box, command, check, options)
+
+    def stream(
+        self,
+        command: commands.Command,
+        *,
+        stdin_open: bool = False,
+        **options: Unpack[commands.CommandOptions],
+    ) -> commands.CommandStream:
+        """A command's output while it runs. ``stdin_open``: more stdin follows by ``stream.write_stdin``."""
+        return commands.start_stream(self._box, command, stdin_open, **options)
+
+    def attach(self, command_id: str, *, stdout: int = 0, stderr: int = 0) -> commands.CommandStream:
+        """The output of a command by its id, from these offsets on, while it runs and for a while after it. Raises
+        UnknownCommandError where the sandbox does not know it any more."""
+        return commands.attach_stream(self._box, command_id, stdout, stderr)
+
+    async def cancel(self, command_id: str) -> bool:
+        """Ends a command with its whole tree; False where it had ended."""
+        check_uuid7("command_id", command_id)
+        return bool((await self._box.call("cancel", {"id": command_id}))["running"])
+
+    async def signal(self, command_id: str, name: str) -> bool:
+        """Sends a signal, such as ``SIGINT``, to a command's process group; False where it had ended."""
+        request = {"id": command_id, "signal": name}
+        check("sandbox.signal.request", request)
+        return bool((await self._box.call("signal", request))["running"])
+
+    async def commands(self) -> list[CommandInfo]:
+        """Those that run, and those whose result is still held."""
+        answer = await self._box.call("commands", {})
+        return [_command_of(each) for each in answer["commands"]]
+
+    def shell(
+        self,
+        name: str | None = None,
+        *,
+        shell: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+    ) -> Opening[Shell]:
+        """``async with box.shell() as sh``: opens a persistent shell (or the one of that name), closed at the end."""
+        request: dict[str, Any] = {"session": name or f"sh-{random_name(8)}"}
+        options = {"shell": shell, "cwd": cwd, "env": None if env is None else dict(env)}
+        request |= {key: value for key, value in options.items() if value is not None}
+        check("sandbox.session_open.request", request)
+
+        async def open_shell() -> Shell:
+            return Shell(self._box, session_of(await self._box.call("session_open", request)))
+
+        return Opening(open_shell())
+
+    async def sessions(self) -> list[SessionInfo]:
+        return [session_of(each) for each in (await self._box.call("sessions", {}))["sessions"]]
+
+    async def info(self) -> dict[str, Any]:
+        """What the sandbox is and uses; the fields are those of ``info`` in the wire's reference."""
+        return await self._box.call("info", {})
+
+    async def ping(self) -> None:
+        """Raises what the sandbox's loss is called, or UnreachableError."""
+        await self._box.call("ping", {})
+
+    async def release(self) -> None:
+        """Ends the sandbox; returns when it is gone and verified so. Does nothing the second time."""
+        if isinstance(self.lost, SandboxLostError) and self.lost.reason == "released":
+            return
+        await self._release(self)
+
+    async def __aenter__(self) -> Sandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except SandmeshError as failure:
+            # The block's own error says more; the lease lapses, since it is not renewed any more.
+            if error is None:
+                raise
+            log.warning("sandbox %s was not released: %s", self.id, failure)
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self.id}{' of run ' + self.run if self.run else ''}>"
+
+
+def _command_of(wire: dict[str, Any]) -> CommandInfo:
+    outcome = wire.get("outcome")
+    return CommandInfo(
+        id=wire["id"],
+        command=wire["command"],
+        running=wire["running"],
+        age=wire["age_ms"] / 1000,
+        session=wire.get("session"),
+        pid=wire.get("pid"),
+        outcome=None if outcome is None else outcome_from_wire(outcome),
+        background=tuple(wire.get("background", ())),
+    )

@@ -1,0 +1,64 @@
+"""Sessions: a persistent shell in which cwd, exports, functions and background jobs live on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import commands
+from ._wire.box import Box
+from .errors import SandmeshError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .results import ExecResult
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    session: str
+    shell: str
+    pid: int
+    busy: bool
+
+
+def session_of(wire: dict[str, Any]) -> SessionInfo:
+    return SessionInfo(wire["session"], wire["shell"], wire["pid"], wire["busy"])
+
+
+class Shell:
+    def __init__(self, box: Box, info: SessionInfo) -> None:
+        self._box = box
+        self.name = info.session
+        self.shell = info.shell
+        """Path of the shell that runs."""
+        self.pid = info.pid
+
+    async def exec(self, line: str, *, check: bool = False, **options: Unpack[commands.CommandOptions]) -> ExecResult:
+        """Runs a line in this shell. Raises SessionClosedError where it has ended (``exit``), IncompleteCommandError
+        where the line has an open quote; the session lives on then."""
+        options["session"] = self.name
+        return await commands.run(self._box, line, check, options)
+
+    def stream(self, line: str, **options: Unpack[commands.CommandOptions]) -> commands.CommandStream:
+        options["session"] = self.name
+        return commands.start_stream(self._box, line, False, **options)
+
+    async def close(self) -> None:
+        """Ends the shell and what it runs."""
+        await self._box.call("session_close", {"session": self.name})
+
+    async def __aenter__(self) -> Shell:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except SandmeshError:
+            # The block's own error says more; and a session ends with its sandbox at the latest.
+            if error is None and self._box.lifeline.error is None:
+                raise

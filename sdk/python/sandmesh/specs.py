@@ -1,0 +1,84 @@
+"""What a sandbox shall be, as users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ._wire.schema import check
+from .errors import InvalidRequestError
+from .units import Size, size_bytes
+
+
+class Volume(TypedDict):
+    """Read-only data."""
+
+    name: str
+    source: str
+    mount_path: str
+
+
+class Sidecar(TypedDict, total=False):
+    name: str
+    image: str
+    command: Sequence[str]
+    env: Mapping[str, str | None]
+
+
+class SpecOptions(TypedDict, total=False):
+    image_pull_secrets: Sequence[str]
+    """Names of credentials for private registries."""
+    cpu: float
+    """Cores, 0.01 to 1024."""
+    memory: Size
+    """Limit; at least 16 MiB."""
+    disk: Size
+    """Limit of what may be written; at least 1 MiB."""
+    pids: int
+    """Processes and threads at once, at least 16."""
+    env: Mapping[str, str | None]
+    """Added to the image's environment; None removes a variable."""
+    user: str
+    """Name or uid, optionally ``:group``; default the image's."""
+    cwd: str
+    """Working folder of commands; default the image's."""
+    network: str
+    """``none``, ``host`` or ``policy:<name>``."""
+    volumes: Sequence[Volume]
+    sidecars: Sequence[Sidecar]
+    extended_resources: Mapping[str, int]
+    entrypoint: bool
+    """Also start the image's own entrypoint."""
+    template: str
+    """Warm stock to take it from."""
+    provider: str
+    """Which of the pool's providers; default the first that can."""
+    labels: Mapping[str, str]
+
+
+_RENAMED = {"memory": "memory_bytes", "disk": "disk_bytes"}
+
+
+def spec_of(image: str, options: SpecOptions) -> dict[str, Any]:
+    """Raises InvalidRequestError that names the field at fault, before anything is sent."""
+    spec: dict[str, Any] = {"image": image}
+    for name, value in options.items():
+        if name not in SpecOptions.__annotations__:
+            raise InvalidRequestError(f"{name}: a sandbox has no such option", field=name)
+        if value is None:
+            continue
+        if name in _RENAMED:
+            spec[_RENAMED[name]] = size_bytes(value, name)  # type: ignore[arg-type]
+        elif isinstance(value, Mapping):
+            spec[name] = dict(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            spec[name] = [dict(each) if isinstance(each, Mapping) else each for each in value]
+        else:
+            spec[name] = value
+    try:
+        probe = {"id": "00000000-0000-7000-8000-000000000000", "run": "probe", "spec": spec}
+        checked: dict[str, Any] = check("pool.acquire.request", probe)["spec"]
+        return checked
+    except InvalidRequestError as error:
+        field = (error.field or "").removeprefix("spec.")
+        raise InvalidRequestError(error.message.removeprefix("spec."), field=field) from None
