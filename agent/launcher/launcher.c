@@ -43,14 +43,14 @@ static int bootstrap_file(const char *text) {
 }
 
 int main(int argc, char **argv, char **envp) {
-  static char self[PATH_MAX], loader[PATH_MAX], libraries[PATH_MAX], daemon[PATH_MAX], native[PATH_MAX];
+  static char self[PATH_MAX - 64], loader[PATH_MAX], libraries[PATH_MAX], daemon[PATH_MAX], native[PATH_MAX];
   static char fd_text[64], limit_text[64];
   if (access("/proc/self/stat", R_OK) != 0) return die("this sandbox has no /proc; mount proc there");
   if (access("/dev/urandom", R_OK) != 0) return die("this sandbox has no readable /dev/urandom");
   if (access("/dev/null", R_OK | W_OK) != 0) return die("this sandbox has no usable /dev/null");
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   char *slash = n > 0 ? strrchr(self, '/') : NULL;
-  if (!slash || n > PATH_MAX - 64) return die("cannot tell where it lies (readlink /proc/self/exe)");
+  if (!slash || n == sizeof self - 1) return die("cannot tell where it lies (readlink /proc/self/exe)");
   *slash = 0;
   sprintf(loader, "%s/lib/" LOADER, self);
   sprintf(libraries, "%s/lib", self);

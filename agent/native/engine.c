@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-struct engine E = {.queue_tail = &E.queue, .epoll = -1, .control = -1, .wake_fd = -1, .null_fd = -1};
+struct engine E;  // filled by engine_open
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint16_t generations[SLOTS];
 static uint32_t free_hint;
