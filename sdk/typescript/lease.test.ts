@@ -134,7 +134,7 @@ test("a spec at fault is refused before it is sent, with the field", async () =>
     [{ image: "host", timeout: "30" }, "timeout"],
     [{ image: "host", memroy: "1g" }, "memroy"],
   ] as const) {
-    const failure = await mesh.acquire(options).catch((error: unknown) => error);
+    const failure = await mesh.acquire(options as { image: string }).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(InvalidRequestError);
     expect(failure).toMatchObject({ field });
   }

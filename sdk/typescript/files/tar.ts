@@ -1,9 +1,21 @@
 // Folders of this machine as tar streams, both ways; nothing is written outside of the folder.
 import { createReadStream } from "node:fs";
-import { chmod, link, lstat, mkdir, open, readdir, readlink, rm, symlink, utimes } from "node:fs/promises";
+import {
+  chmod,
+  link,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readlink,
+  symlink,
+  unlink,
+  utimes,
+} from "node:fs/promises";
 import { dirname, join, normalize, relative, sep } from "node:path";
 import { type Extract, extract, type Header, type Pack, pack } from "tar-stream";
 import { FileError } from "../../../broker/contract/index.ts";
+import { localError, localErrors } from "./local-errors.ts";
 
 /** The folder's content, names relative to it, with modes, links and times. What is neither file, folder nor link
  * is left out. A file that shrinks meanwhile fails the whole. */
@@ -12,7 +24,7 @@ export async function* packFolder(folder: string): AsyncGenerator<Uint8Array, vo
   // Awaited through the stream: an error destroys it, and the loop below throws it.
   void addTree(tar, folder, folder).then(
     () => tar.finalize(),
-    (error: Error) => tar.destroy(error),
+    (error: Error) => tar.destroy(localError(folder, error)),
   );
   for await (const part of tar) yield part as Uint8Array;
 }
@@ -38,7 +50,10 @@ async function addTree(tar: Pack, root: string, folder: string): Promise<void> {
 
 function add(tar: Pack, header: NewHeader): Promise<void> {
   return new Promise((resolve, reject) => {
-    tar.entry(header, (error) => (error ? reject(error) : resolve()));
+    // Of a file's entry without content the stream would wait for an end.
+    const done = (error?: Error | null) => (error ? reject(error) : resolve());
+    if (header.type === "file") tar.entry(header, Buffer.alloc(0), done);
+    else tar.entry(header, done);
   });
 }
 
@@ -69,7 +84,11 @@ interface Later {
 
 /** Writes an archive's entries below `folder`, which is made where it is missing. Symlinks are made last, so that no
  * entry is written through one of the archive's own. Throws FileError for a name that leads outside. */
-export async function unpackFolder(source: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
+export function unpackFolder(source: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
+  return localErrors(folder, () => unpack(source, folder));
+}
+
+async function unpack(source: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const tar = extract();
   const reading = feed(source, tar);
@@ -96,7 +115,7 @@ export async function unpackFolder(source: AsyncIterable<Uint8Array>, folder: st
   }
   await reading;
   for (const { path, target } of links) {
-    await rm(path, { force: true, recursive: false });
+    await removeOld(path);
     await symlink(target, path);
   }
   // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
@@ -149,16 +168,22 @@ async function realParents(folder: string, path: string): Promise<void> {
   }
 }
 
+/** What is no folder; where nothing is, nothing. */
+async function removeOld(path: string): Promise<void> {
+  const found = await lstat(path).catch(() => undefined);
+  if (found !== undefined) await unlink(path);
+}
+
 async function hardLink(existing: string, path: string): Promise<void> {
   const found = await lstat(existing);
   if (!found.isFile()) throw new FileError(`${existing} is not a file to link to`, { reason: "EINVAL" });
-  await rm(path, { force: true });
+  await removeOld(path);
   await link(existing, path);
 }
 
 async function writeEntry(entry: AsyncIterable<unknown>, header: Header, path: string): Promise<void> {
   // Removed first: an old symlink of that name is replaced, not followed.
-  await rm(path, { force: true });
+  await removeOld(path);
   const file = await open(path, "wx", 0o600);
   try {
     for await (const part of entry) await file.writeFile(part as Uint8Array);

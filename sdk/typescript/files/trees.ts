@@ -6,6 +6,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FileError, newUuidV7 } from "../../../broker/contract/index.ts";
 import type { Abortable, Files } from "./files.ts";
+import { localErrors } from "./local-errors.ts";
 import { isCut } from "./read.ts";
 import { packFolder, unpackFolder } from "./tar.ts";
 
@@ -33,8 +34,7 @@ export async function download(
   const found = await files.stat(remote, options);
   for (let attempt = 1; ; attempt++) {
     try {
-      if (found.type === "dir")
-        await localErrors(local, () => unpackFolder(files.pack(remote, options), local));
+      if (found.type === "dir") await unpackFolder(files.pack(remote, options), local);
       else await localErrors(local, () => downloadFile(files, remote, local, found, options));
       return;
     } catch (error) {
@@ -70,16 +70,4 @@ async function isFolder(path: string): Promise<boolean> {
     (found) => found.isDirectory(),
     () => false,
   );
-}
-
-/** This machine's own file errors, in the same class as a sandbox's. */
-async function localErrors<T>(path: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof Error && "code" in error && typeof error.code === "string" && "syscall" in error) {
-      throw new FileError(`${path}, on this machine: ${error.message}`, { reason: error.code, cause: error });
-    }
-    throw error;
-  }
 }

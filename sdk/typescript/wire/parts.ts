@@ -3,7 +3,6 @@
 import {
   ConnectionError,
   DeadlineError,
-  InvalidRequestError,
   MAX_CHUNK_BYTES,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
@@ -84,7 +83,6 @@ function launch(part: Part, { send }: PartOptions): InFlight {
 
 async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise<void> {
   const giveUpAt = Date.now() + (options.giveUpMs ?? GIVE_UP_MS);
-  let again = false;
   for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1_000)) {
     const { error } = (await inFlight[0]?.answer) ?? {};
     if (error === undefined) {
@@ -93,10 +91,8 @@ async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise
     }
     const lost =
       error instanceof DeadlineError || error instanceof ConnectionError || error instanceof UnreachableError;
-    // A part behind a lost one is refused for the gap; that is no fault of the caller's.
-    const gap = again && error instanceof InvalidRequestError && error.field === "offset";
-    if (!(lost || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
-    again = true;
+    if (!lost || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
+    // Those behind it were refused for the gap, which is no fault of theirs: all go again, in order.
     await Promise.all(inFlight.map((each) => each.answer));
     await pause(waitMs, options.signal);
     for (const each of inFlight) each.answer = launch(each.part, options).answer;
