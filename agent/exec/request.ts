@@ -5,7 +5,7 @@ import { bytesOf, type Environment, MARKER } from "../process/environment.ts";
 import type { User } from "./user.ts";
 
 /** As in engine.h. */
-const FLAG = { merge: 1, pty: 2, stdin: 4, waitAll: 8, user: 16, umask: 32, nice: 64 } as const;
+const FLAG = { merge: 1, pty: 2, stdin: 4, waitAll: 8, user: 16, umask: 32, nice: 64, given: 128 } as const;
 /** Linux's numbers of setrlimit's resources. */
 const RESOURCE = {
   cpu: 0,
@@ -18,7 +18,7 @@ const RESOURCE = {
   memlock: 8,
   as: 9,
 } as const;
-const FIXED_WORDS = 12;
+const FIXED_WORDS = 17;
 
 if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
 
@@ -29,6 +29,8 @@ export interface Launch {
   user: User | undefined;
   /** A pipe (or the terminal) for stdin; without it, /dev/null. */
   stdin: boolean;
+  /** Descriptors of the caller's that become 0 to 4, in place of pipes of the engine's. */
+  given?: readonly [number, number, number, number, number];
 }
 
 /** The base environment, encoded once: most commands change nothing of it. */
@@ -89,9 +91,10 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   if (user !== undefined) flags |= FLAG.user;
   if (request.umask !== undefined) flags |= FLAG.umask;
   if (request.nice !== undefined) flags |= FLAG.nice;
+  if (launch.given !== undefined) flags |= FLAG.given;
   const words = [flags, user?.uid ?? 0, user?.gid ?? 0, groups.length, request.umask ?? 0, request.nice ?? 0];
   words.push(limits.length, request.pty?.rows ?? 0, request.pty?.cols ?? 0);
-  words.push(launch.argv.length, variableCount, stringsAt, ...groups);
+  words.push(launch.argv.length, variableCount, stringsAt, ...(launch.given ?? [0, 0, 0, 0, 0]), ...groups);
   for (const [resource, limit] of limits) words.push(resource, limit % 2 ** 32, Math.floor(limit / 2 ** 32));
   for (let i = 0; i < words.length; i++) packed.writeUInt32LE((words[i] ?? 0) >>> 0, 4 * i);
   head.copy(packed, stringsAt);

@@ -75,6 +75,11 @@ static int open_pipe(struct command *c, struct request *r, int k) {
   if (c->flags & USER && fchown(c->child[k], r->uid, r->gid) < 0) {}
   return 0;
 }
+/** Copies, so that the caller may close its own at once. It reads and writes the other ends itself. */
+static int take_given(struct command *c, struct request *r) {
+  for (int i = 0; i < 5; i++) if ((c->child[i] = fcntl(r->given[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
+  return 0;
+}
 /** Begins a command; returns its handle, or -errno. Frames: STARTED or FAILED, OUT/ERR…, EXITED, CLOSED. */
 EXPORT int64_t engine_start(const void *request, uint32_t length) {
   struct request *copy = malloc(length);
@@ -84,8 +89,8 @@ EXPORT int64_t engine_start(const void *request, uint32_t length) {
   struct command *c = allot(); int64_t result = c ? (int64_t)c->handle : -ENOMEM;
   if (c) {
     c->request = copy; c->flags = copy->flags; c->child[0] = E.null_fd;
-    int bad = c->flags & PTY ? open_pty(c, copy) : open_pipe(c, copy, K_OUT);
-    if (bad >= 0 && !(c->flags & PTY)) {
+    int bad = c->flags & GIVEN ? take_given(c, copy) : c->flags & PTY ? open_pty(c, copy) : open_pipe(c, copy, K_OUT);
+    if (bad >= 0 && !(c->flags & (PTY | GIVEN))) {
       if (c->flags & MERGE) c->child[2] = c->child[1]; else bad = open_pipe(c, copy, K_ERR);
       if (bad >= 0 && c->flags & STDIN_PIPE) bad = open_pipe(c, copy, K_IN);
     }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE };                    // frames to JavaScript
-enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64 };  // request flags
+enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128 };  // request flags
 enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
 enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
 enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                          // what an epoll event is about
@@ -35,6 +35,7 @@ struct frame { uint32_t handle, type, length, pad; };
 struct exited { int32_t status, group_alive; int64_t cpu_us, max_rss_bytes; };
 struct request {
   int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
+  int32_t given[5];           // with GIVEN: the caller's descriptors that become 0 to 4
   uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
 };
 struct command {
@@ -44,7 +45,7 @@ struct command {
   uint8_t paused, exited, closed, watch, armed[4], close_stdin;
   int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
   char *pending; size_t pending_at, pending_length;
-  struct request *request; int child[3]; struct command *next;
+  struct request *request; int child[5]; struct command *next;
 };
 struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail; };
 

@@ -38,12 +38,12 @@ int child_main(void *arg) {
   for (int s = 1; s < 65; s++) if (s != SIGKILL && s != SIGSTOP) sigaction(s, &dfl, NULL);
   syscall(SYS_setsid);
   if (c->flags & PTY && ioctl(c->child[0], TIOCSCTTY, 0) < 0) return failed(l, S_TTY);
-  // Above 2 first, so that none of the three is overwritten while it is still a source.
-  int fd[3];
-  for (int i = 0; i < 3; i++) if ((fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, 3)) < 0) return failed(l, S_CLONE);
-  for (int i = 0; i < 3; i++) if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
+  // Above them first, so that none is overwritten while it is still a source.
+  int fd[5], n = c->flags & GIVEN ? 5 : 3;
+  for (int i = 0; i < n; i++) if ((fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, n)) < 0) return failed(l, S_CLONE);
+  for (int i = 0; i < n; i++) if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
 #ifdef SYS_close_range
-  syscall(SYS_close_range, 3u, ~0u, 0u);
+  syscall(SYS_close_range, (unsigned)n, ~0u, 0u);
 #endif
   struct rlimit files;
   if (E.soft_files && getrlimit(RLIMIT_NOFILE, &files) == 0 && E.soft_files < files.rlim_max) {
