@@ -1,0 +1,228 @@
+// One command as the endpoint knows it: its output as it is held, who reads it, and how it ended.
+import { InternalError, type Outcome, type OutputStream, type SandmeshError } from "../contract/index.ts";
+import { Alarm } from "./alarm.ts";
+import { contentOf } from "./content.ts";
+import type { Context } from "./context.ts";
+import type { CommandResult, CommandSink, ParsedExec, RunningCommand } from "./executor.ts";
+import { OutputBuffer } from "./output.ts";
+
+/** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
+export const BACKSTOP_MS = 5_000;
+/** Unsent bytes of a stream at which its command is paused, and at which it goes on. */
+const PAUSE_BYTES = 1024 * 1024;
+const RESUME_BYTES = 256 * 1024;
+/** A stream that has grown beyond this no longer holds what all its readers have got, but for the last part. */
+const WHOLE_BYTES = 8 * 1024 * 1024;
+const BEHIND_BYTES = 1024 * 1024;
+
+/** Someone who hears of a command. */
+export interface Listener {
+  started(): void;
+  more(stream: OutputStream): void;
+  ended(): void;
+  /** Bytes that are held and not yet sent to it, of the stream that has most; undefined where it does not count. */
+  lag(): number | undefined;
+  /** Offset up to which it has that stream. */
+  position(stream: OutputStream): number;
+}
+
+export interface Holder {
+  /** How many of `wanted` bytes may be held more; lets go of older commands' output for it. */
+  room(wanted: number): number;
+  held(bytes: number): void;
+  finished(command: Command): void;
+}
+
+export class Command implements CommandSink {
+  readonly id: string;
+  /** The first 200 characters, for lists. */
+  readonly text: string;
+  readonly session: string | undefined;
+  /** What it is, to tell a repetition from another command under the same id: the request itself, or its digest
+   * where that is less. */
+  readonly content: ParsedExec | string;
+  readonly stdout: OutputBuffer;
+  readonly stderr: OutputBuffer;
+  readonly startedAt: number;
+  readonly listeners = new Set<Listener>();
+  pid: number | undefined;
+  result: CommandResult | undefined;
+  /** In place of a result: the executor failed, or gave none in time. */
+  failure: SandmeshError | undefined;
+  /** Its output was let go of, for newer commands'. */
+  outputGone = false;
+  /** Bytes of stdin taken, not counting those in `exec`. */
+  stdinReceived = 0;
+  stdinEnd = false;
+  stdinTurn: Promise<void> = Promise.resolve();
+  readonly #context: Context;
+  readonly #holder: Holder;
+  readonly #timeoutMs: number | undefined;
+  readonly #graceMs: number;
+  #running: RunningCommand | undefined;
+  #paused = false;
+  #cancel: { as: Outcome | undefined } | undefined;
+  #backstop: Alarm | undefined;
+
+  /** `large`: the request is too large to be kept beside the command. */
+  constructor(id: string, request: ParsedExec, large: boolean, context: Context, holder: Holder) {
+    this.id = id;
+    this.text = (request.shell ?? request.argv?.join(" ") ?? "").slice(0, 200);
+    this.session = request.session;
+    this.content = large || request.stdin !== undefined ? contentOf(request) : request;
+    this.#timeoutMs = request.timeout_ms;
+    this.#graceMs = request.grace_ms;
+    this.#context = context;
+    this.#holder = holder;
+    this.startedAt = context.now();
+    this.stdout = new OutputBuffer(request.output_limit_bytes, request.keep);
+    this.stderr = new OutputBuffer(request.output_limit_bytes, request.keep);
+  }
+
+  get over(): boolean {
+    return this.result !== undefined || this.failure !== undefined;
+  }
+
+  get running(): RunningCommand | undefined {
+    return this.over ? undefined : this.#running;
+  }
+
+  background(): number[] {
+    return this.#running?.background() ?? [];
+  }
+
+  buffer(stream: OutputStream): OutputBuffer {
+    return stream === "stdout" ? this.stdout : this.stderr;
+  }
+
+  /** The executor has begun it. It may have called the sink already. */
+  begun(running: RunningCommand): void {
+    this.#running = running;
+    if (this.over) return;
+    if (this.#cancel !== undefined) running.cancel(this.#cancel.as);
+    if (this.#paused) running.pause(true);
+    if (this.#cancel === undefined && this.#timeoutMs !== undefined) {
+      this.#arm(this.#timeoutMs + this.#graceMs + BACKSTOP_MS);
+    }
+  }
+
+  // What the executor tells.
+
+  started(pid: number): void {
+    this.pid = pid;
+    for (const listener of this.listeners) listener.started();
+  }
+
+  output(stream: OutputStream, data: Uint8Array): void {
+    if (this.over || data.length === 0) return;
+    const buffer = this.buffer(stream);
+    const before = buffer.held;
+    // A reader that is there takes it soon, and is waited for: its bytes are not dropped for want of memory.
+    const read = this.listeners.size > 0 && buffer.keep !== "tail" && this.#lag() !== undefined;
+    const passed = buffer.append(data, read ? data.length : this.#holder.room(data.length));
+    this.#holder.held(buffer.held - before);
+    if (passed && buffer.keep === "fail") {
+      this.cancel({ type: "output_limit", stream, limit_bytes: buffer.limit });
+    }
+    for (const listener of this.listeners) listener.more(stream);
+    this.regulate();
+  }
+
+  ended(result: CommandResult): void {
+    if (this.over) return;
+    this.result = result;
+    this.#end();
+  }
+
+  fail(error: SandmeshError): void {
+    if (this.over) return;
+    this.failure = error;
+    this.#end();
+  }
+
+  #end(): void {
+    if (this.#backstop !== undefined) this.#context.deadlines.clear(this.#backstop);
+    this.#holder.finished(this);
+    for (const listener of this.listeners) listener.ended();
+  }
+
+  // What is asked of it.
+
+  /** Ends it; false where it has ended. */
+  cancel(as?: Outcome): boolean {
+    if (this.over) return false;
+    if (this.#cancel !== undefined) return true;
+    this.#cancel = { as };
+    this.#running?.cancel(as);
+    if (!this.over) this.#arm(this.#graceMs + BACKSTOP_MS);
+    return true;
+  }
+
+  /** An executor that does not keep its word must not leave the caller without an answer. */
+  #arm(limitMs: number): void {
+    this.#backstop ??= new Alarm(() => {
+      this.#context.log.error({ sandbox: this.#context.sandbox, command: this.id }, "a command did not end");
+      this.#running?.cancel();
+      this.fail(
+        new InternalError("the command was to end, and the daemon could not end it", {
+          sandbox: this.#context.sandbox,
+          started: "yes",
+        }),
+      );
+    });
+    this.#context.deadlines.set(this.#backstop, limitMs);
+  }
+
+  listen(listener: Listener): void {
+    this.listeners.add(listener);
+  }
+
+  unlisten(listener: Listener): void {
+    if (this.listeners.delete(listener)) this.regulate();
+  }
+
+  #lag(): number | undefined {
+    let most: number | undefined;
+    for (const listener of this.listeners) {
+      const lag = listener.lag();
+      if (lag !== undefined && (most === undefined || lag > most)) most = lag;
+    }
+    return most;
+  }
+
+  /** Pauses and resumes the command by how far its readers are behind, and lets go of what they all have. */
+  regulate(): void {
+    if (this.over) return;
+    const lag = this.#lag();
+    const pause = lag !== undefined && lag > (this.#paused ? RESUME_BYTES : PAUSE_BYTES);
+    if (pause !== this.#paused) {
+      this.#paused = pause;
+      this.#running?.pause(pause);
+    }
+    if (lag !== undefined) {
+      this.#release("stdout");
+      this.#release("stderr");
+    }
+  }
+
+  #release(stream: OutputStream): void {
+    const buffer = this.buffer(stream);
+    if (buffer.keep === "tail" || buffer.total <= WHOLE_BYTES || buffer.held <= BEHIND_BYTES) return;
+    let slowest = buffer.end;
+    for (const listener of this.listeners) {
+      if (listener.lag() !== undefined) slowest = Math.min(slowest, listener.position(stream));
+    }
+    const before = buffer.held;
+    buffer.trim(slowest - BEHIND_BYTES);
+    this.#holder.held(buffer.held - before);
+  }
+
+  /** Lets go of the output; answers how many bytes that were. */
+  dropOutput(): number {
+    const held = this.stdout.held + this.stderr.held;
+    this.stdout.clear();
+    this.stderr.clear();
+    this.outputGone = held > 0 || this.outputGone;
+    return held;
+  }
+}

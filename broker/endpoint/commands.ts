@@ -1,0 +1,130 @@
+// Which commands are known, and for how long: at most once by id, within bounds of number and of memory.
+import { BusyError, ConflictError, UnknownCommandError, uuidV7Time } from "../contract/index.ts";
+import type { Command, Holder } from "./command.ts";
+import { sameContent } from "./content.ts";
+import type { ParsedExec } from "./executor.ts";
+
+export interface Retention {
+  /** Ended commands whose output is held. */
+  outputs: number;
+  /** Ended commands whose id and outcome are known. */
+  ids: number;
+  /** Output of all commands together, running and ended. */
+  bytes: number;
+  /** Commands that run at once. */
+  running: number;
+}
+
+export const RETENTION: Retention = { outputs: 1000, ids: 4000, bytes: 64 * 1024 * 1024, running: 4096 };
+
+export class Commands implements Holder {
+  readonly #limits: Retention;
+  readonly #running = new Map<string, Command>();
+  /** In the order in which they ended. */
+  readonly #ended = new Map<string, Command>();
+  /** Of those, in the same order, the ones whose output is held. */
+  readonly #withOutput = new Map<string, Command>();
+  /** The newest of the forgotten ids, as a time: an id that is not newer may be one of them, and have run. */
+  #forgottenMs = Number.NEGATIVE_INFINITY;
+  #held = 0;
+
+  constructor(limits: Retention = RETENTION) {
+    this.#limits = limits;
+  }
+
+  get heldBytes(): number {
+    return this.#held;
+  }
+
+  get runningCount(): number {
+    return this.#running.size;
+  }
+
+  find(id: string): Command | undefined {
+    return this.#running.get(id) ?? this.#ended.get(id);
+  }
+
+  /** Throws UnknownCommandError where there is none. */
+  need(id: string, sandbox: string): Command {
+    const command = this.find(id);
+    if (command === undefined) throw unknown(id, sandbox);
+    return command;
+  }
+
+  /** The command that was begun under this id; undefined where it may be begun. Throws ConflictError for other
+   * content under the same id, and UnknownCommandError for an id that may have been forgotten. */
+  earlier(id: string, request: ParsedExec, sandbox: string): Command | undefined {
+    const command = this.find(id);
+    if (command === undefined) {
+      if (uuidV7Time(id) <= this.#forgottenMs) throw unknown(id, sandbox);
+      return undefined;
+    }
+    if (!sameContent(command.content, request)) {
+      throw new ConflictError(`the command ${id} was begun with other content`, { field: "id", sandbox });
+    }
+    return command;
+  }
+
+  add(command: Command): void {
+    if (this.#running.size >= this.#limits.running) {
+      throw new BusyError(`${this.#limits.running} commands run already`, { started: "no" });
+    }
+    this.#running.set(command.id, command);
+  }
+
+  list(): Iterable<Command> {
+    return [...this.#running.values(), ...this.#ended.values()];
+  }
+
+  running(): Iterable<Command> {
+    return this.#running.values();
+  }
+
+  // Holder
+
+  room(wanted: number): number {
+    if (this.#held + wanted > this.#limits.bytes) this.#shrink(this.#limits.bytes - wanted);
+    return Math.max(0, Math.min(wanted, this.#limits.bytes - this.#held));
+  }
+
+  held(bytes: number): void {
+    this.#held += bytes;
+  }
+
+  finished(command: Command): void {
+    this.#running.delete(command.id);
+    this.#ended.set(command.id, command);
+    if (command.stdout.held + command.stderr.held > 0) this.#withOutput.set(command.id, command);
+    this.#shrink(this.#limits.bytes);
+    while (this.#ended.size > this.#limits.ids) this.#forgetOldest();
+  }
+
+  #shrink(bytes: number): void {
+    for (const [id, command] of this.#withOutput) {
+      if (this.#held <= bytes && this.#withOutput.size <= this.#limits.outputs) return;
+      // What a reader is just being sent is let go of when it has it, or is given up.
+      if (command.listeners.size > 0) continue;
+      this.#withOutput.delete(id);
+      this.#held -= command.dropOutput();
+    }
+  }
+
+  #forgetOldest(): void {
+    for (const [id, command] of this.#ended) {
+      this.#ended.delete(id);
+      if (this.#withOutput.delete(id)) this.#held -= command.dropOutput();
+      this.#forgottenMs = Math.max(this.#forgottenMs, uuidV7Time(id));
+      return;
+    }
+  }
+}
+
+export function unknown(id: string, sandbox: string): UnknownCommandError {
+  return new UnknownCommandError(
+    `the daemon does not know the command ${id}, or no longer; it may have run`,
+    {
+      sandbox,
+      started: "unknown",
+    },
+  );
+}

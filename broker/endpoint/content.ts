@@ -1,0 +1,21 @@
+// What a command is, apart from who asks for it and how it is read: two requests of one id must agree in it. Pure.
+import { createHash } from "node:crypto";
+import type { ParsedExec } from "./executor.ts";
+
+/** A digest of 44 characters. */
+export function contentOf(request: ParsedExec): string {
+  const { version, lease, generation, incarnation, id, credit_bytes, detach, stdin, ...content } = request;
+  const hash = createHash("sha256").update(JSON.stringify(content, sorted));
+  if (stdin !== undefined) hash.update("\0stdin\0").update(stdin);
+  return hash.digest("base64");
+}
+
+/** Two callers' maps may have their keys in another order. */
+function sorted(_key: string, value: unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+export function sameContent(first: ParsedExec | string, again: ParsedExec): boolean {
+  return (typeof first === "string" ? first : contentOf(first)) === contentOf(again);
+}

@@ -1,0 +1,133 @@
+// What the parts of one endpoint share: who it is, and how it answers.
+import {
+  type Encoding,
+  encode,
+  InternalError,
+  MAX_CHUNK_BYTES,
+  MAX_INLINE_BYTES,
+  SandmeshError,
+} from "../contract/index.ts";
+import type { Link } from "../link/link.ts";
+import type { Deadlines } from "./alarm.ts";
+import type { Log } from "./log.ts";
+
+/** Where the answer to a request goes, and in which encoding. */
+export interface Reply {
+  subject: string;
+  encoding: Encoding;
+}
+
+/** What an answer's fields take beside its data. */
+const ENVELOPE_BYTES = 4096;
+
+export interface Counters {
+  requests: number;
+  /** Without a reply subject, or with one that is not an answer subject: nothing was run. */
+  unanswerable: number;
+  errors: number;
+  /** Answers that could not be published; what a command did stays in its record. */
+  unsent: number;
+}
+
+export class Context {
+  readonly tenant: string;
+  readonly sandbox: string;
+  readonly incarnation: string;
+  readonly link: Link;
+  readonly log: Log;
+  readonly deadlines: Deadlines;
+  readonly now: () => number;
+  readonly counters: Counters = { requests: 0, unanswerable: 0, errors: 0, unsent: 0 };
+  /** Once true nothing more is published. */
+  over = false;
+
+  constructor(parts: {
+    tenant: string;
+    sandbox: string;
+    incarnation: string;
+    link: Link;
+    log: Log;
+    deadlines: Deadlines;
+    now: () => number;
+  }) {
+    this.tenant = parts.tenant;
+    this.sandbox = parts.sandbox;
+    this.incarnation = parts.incarnation;
+    this.link = parts.link;
+    this.log = parts.log;
+    this.deadlines = parts.deadlines;
+    this.now = parts.now;
+  }
+
+  /** Publishes one answer or frame; false where it could not be. */
+  answer(reply: Reply, message: object): boolean {
+    if (this.over) return false;
+    try {
+      this.link.publish(reply.subject, encode(message, reply.encoding));
+      return true;
+    } catch (thrown) {
+      return this.#unsent(reply, thrown);
+    }
+  }
+
+  answerRaw(reply: Reply, data: Uint8Array, headers: Record<string, string>): boolean {
+    if (this.over) return false;
+    try {
+      this.link.publish(reply.subject, data, { headers });
+      return true;
+    } catch (thrown) {
+      return this.#unsent(reply, thrown);
+    }
+  }
+
+  #unsent(reply: Reply, thrown: unknown): false {
+    this.counters.unsent++;
+    const error = errorOf(thrown, "an answer");
+    this.log.warn(
+      { sandbox: this.sandbox, code: error.code, error: error.message },
+      "an answer was not sent",
+    );
+    // What did not fit, or had a value that cannot be encoded, must not leave the caller without an answer.
+    if (error.code === "too_large" || error.code === "internal") {
+      try {
+        this.link.publish(reply.subject, encode({ error: error.toWire() }, reply.encoding));
+      } catch {
+        // The link is gone, which was logged.
+      }
+    }
+    return false;
+  }
+
+  refuse(reply: Reply, thrown: unknown, what: string): void {
+    this.counters.errors++;
+    const error = errorOf(thrown, what);
+    if (error instanceof InternalError) {
+      this.log.error(
+        { sandbox: this.sandbox, what, error: error.cause ?? error },
+        "a fault of the daemon's own",
+      );
+    }
+    this.answer(reply, { error: error.toWire() });
+  }
+
+  /** Of each stream in an end frame that has both. */
+  inlineBytes(encoding: Encoding): number {
+    return Math.min(MAX_INLINE_BYTES, Math.floor(this.#room(encoding) / 2));
+  }
+
+  chunkBytes(encoding: Encoding): number {
+    return Math.min(MAX_CHUNK_BYTES, this.#room(encoding));
+  }
+
+  #room(encoding: Encoding): number {
+    const room = Math.max(1024, this.link.maxPayload - ENVELOPE_BYTES);
+    return encoding === "json" ? Math.floor(room / 4) * 3 : room;
+  }
+}
+
+/** What was thrown as an error that may cross the wire; anything unexpected is a fault of the daemon's own. */
+export function errorOf(thrown: unknown, what: string): SandmeshError {
+  if (thrown instanceof SandmeshError) return thrown;
+  const why = thrown instanceof Error ? thrown.message : String(thrown);
+  return new InternalError(`the daemon failed at ${what}: ${why}`, { cause: thrown });
+}

@@ -1,0 +1,184 @@
+// The verbs about commands: exec, attach, stdin, signal, cancel, resize, commands, and sh.
+
+import type * as v from "valibot";
+import {
+  type AttachRequest,
+  type CommandsAnswer,
+  check,
+  ExecRequest,
+  InvalidRequestError,
+  newUuidV7,
+  OutputGoneError,
+  type StdinRequest,
+} from "../contract/index.ts";
+import { Command } from "./command.ts";
+import { Commands, type Retention } from "./commands.ts";
+import { type Context, errorOf, type Reply } from "./context.ts";
+import type { Executor, ParsedExec } from "./executor.ts";
+import type { Flow } from "./flow.ts";
+import { ResultWaiter, ShellWaiter, StartWaiter, shellErrorHeaders } from "./readers.ts";
+import { StreamReader } from "./stream-reader.ts";
+
+/** A request of more bytes than this is kept as its digest. */
+const LARGE_BYTES = 2048;
+
+type CommandView = v.InferOutput<typeof CommandsAnswer>["commands"][number];
+type Stdin = v.InferOutput<typeof StdinRequest>;
+
+export class Execution {
+  readonly commands: Commands;
+  readonly #context: Context;
+  readonly #flow: Flow;
+  readonly #executor: Executor;
+
+  constructor(context: Context, flow: Flow, executor: Executor, retention?: Retention) {
+    this.#context = context;
+    this.#flow = flow;
+    this.#executor = executor;
+    this.commands = new Commands(retention);
+  }
+
+  exec(request: ParsedExec, reply: Reply, bytes: number): void {
+    const { id } = request;
+    const earlier = id === undefined ? undefined : this.commands.earlier(id, request, this.#context.sandbox);
+    if (earlier !== undefined) {
+      this.#follow(earlier, request, reply);
+      return;
+    }
+    const command = this.#command(id ?? newUuidV7(), request, bytes);
+    this.#follow(command, request, reply);
+    this.#begin(command, request);
+  }
+
+  #command(id: string, request: ParsedExec, bytes: number): Command {
+    const command = new Command(id, request, bytes > LARGE_BYTES, this.#context, this.commands);
+    this.commands.add(command);
+    return command;
+  }
+
+  #begin(command: Command, request: ParsedExec): void {
+    try {
+      const running = this.#executor.exec(
+        request.id === command.id ? request : { ...request, id: command.id },
+        command,
+      );
+      command.begun(running);
+    } catch (thrown) {
+      command.fail(errorOf(thrown, "exec"));
+    }
+  }
+
+  #follow(command: Command, { credit_bytes, detach }: ParsedExec, reply: Reply): void {
+    if (command.outputGone && !detach) throw this.#gone(command);
+    if (detach) new StartWaiter(this.#context, command, reply).begin();
+    else if (credit_bytes === undefined) new ResultWaiter(this.#context, command, reply).begin();
+    else this.#stream(command, reply, credit_bytes, 0, 0);
+  }
+
+  #gone(command: Command): OutputGoneError {
+    return new OutputGoneError(`the output of ${command.id} is no longer held`, {
+      sandbox: this.#context.sandbox,
+      started: "yes",
+    });
+  }
+
+  #stream(command: Command, reply: Reply, credit: number, stdout: number, stderr: number): void {
+    new StreamReader(this.#context, this.#flow, command, reply, credit, { stdout, stderr }).begin();
+  }
+
+  attach(request: v.InferOutput<typeof AttachRequest>, reply: Reply): void {
+    const { id, from_stdout, from_stderr, credit_bytes } = request;
+    const command = this.commands.need(id, this.#context.sandbox);
+    const has = from_stdout >= command.stdout.total && from_stderr >= command.stderr.total;
+    // Who has it all already still learns the outcome.
+    if (command.outputGone && !has) throw this.#gone(command);
+    this.#stream(command, reply, credit_bytes, from_stdout, from_stderr);
+  }
+
+  /** In the order of arrival, each part when the one before it was taken. */
+  stdin(request: Stdin): Promise<{ received: number }> {
+    const command = this.commands.need(request.id, this.#context.sandbox);
+    const turn = command.stdinTurn.then(() => this.#stdin(command, request));
+    command.stdinTurn = turn.then(
+      () => {},
+      () => {},
+    );
+    return turn;
+  }
+
+  async #stdin(command: Command, { offset, data, eof }: Stdin): Promise<{ received: number }> {
+    const { stdinReceived } = command;
+    if (offset > stdinReceived) {
+      throw new InvalidRequestError(`offset: ${offset} leaves a gap; ${stdinReceived} bytes were received`, {
+        field: "offset",
+      });
+    }
+    const fresh = data?.subarray(stdinReceived - offset) ?? new Uint8Array(0);
+    if (fresh.length > 0 && command.stdinEnd) {
+      throw new InvalidRequestError("offset: stdin was closed before", { field: "offset" });
+    }
+    // As with a pipe: what comes after the command's end is taken, and read by nobody.
+    if (fresh.length > 0) await command.running?.stdin(fresh);
+    command.stdinReceived += fresh.length;
+    if (eof && !command.stdinEnd) {
+      command.stdinEnd = true;
+      command.running?.closeStdin();
+    }
+    return { received: command.stdinReceived };
+  }
+
+  signal(id: string, name: string): { running: boolean } {
+    const { running } = this.commands.need(id, this.#context.sandbox);
+    return { running: running?.signal(name) ?? false };
+  }
+
+  cancel(id: string): { running: boolean } {
+    return { running: this.commands.need(id, this.#context.sandbox).cancel() };
+  }
+
+  resize(id: string, rows: number, cols: number): { running: boolean } {
+    const { running } = this.commands.need(id, this.#context.sandbox);
+    running?.resize(rows, cols);
+    return { running: running !== undefined };
+  }
+
+  /** The newest first where one answer does not hold all. */
+  list(): { commands: CommandView[] } {
+    const all = [...this.commands.list()].sort((a, b) => b.startedAt - a.startedAt);
+    return { commands: all.slice(0, MAX_LISTED).map((command) => this.#view(command)) };
+  }
+
+  #view(command: Command): CommandView {
+    const { id, text, session, pid, result } = command;
+    const view: CommandView = {
+      id,
+      command: text,
+      running: !command.over,
+      age_ms: Math.max(0, Math.round(this.#context.now() - command.startedAt)),
+    };
+    if (session !== undefined) view.session = session;
+    if (pid !== undefined) view.pid = pid;
+    if (result !== undefined) view.outcome = result.outcome;
+    const background = command.over ? command.background() : [];
+    if (background.length > 0) view.background = background;
+    return view;
+  }
+
+  /** The body is a shell line as it is. */
+  sh(line: string, timeoutMs: string | undefined, reply: Reply): void {
+    try {
+      const timeout = timeoutMs === undefined ? {} : { timeout_ms: Number(timeoutMs) };
+      const id = newUuidV7();
+      const request = check(ExecRequest, { id, shell: line, merge: true, ...timeout });
+      const command = this.#command(id, request, line.length);
+      new ShellWaiter(this.#context, command, reply).begin();
+      this.#begin(command, request);
+    } catch (thrown) {
+      const error = errorOf(thrown, "sh");
+      this.#context.answerRaw(reply, Buffer.from(`${error.message}\n`), shellErrorHeaders(error.code));
+    }
+  }
+}
+
+/** One answer's worth: a view is at most some 700 bytes. */
+const MAX_LISTED = 1000;

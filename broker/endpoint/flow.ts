@@ -1,0 +1,111 @@
+// Flow control: what may be on its way at once on this connection, and which reader's credit is whose.
+import type { OutputStream } from "../contract/index.ts";
+
+/** Of one connection, all streams together; so that many readers with much credit do not overrun the server, which
+ * drops a connection that it cannot write 64 MB to. */
+export const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
+
+export type StreamName = OutputStream | "data";
+
+export interface CreditTaker {
+  /** `received` and `until` are offsets; doubled and old ones do nothing. */
+  credit(stream: StreamName, received: number, until: number): void;
+}
+
+export class Flow {
+  readonly #max: number;
+  readonly #readers = new Map<string, CreditTaker>();
+  #waiting = new Set<() => void>();
+  #used = 0;
+
+  constructor(max: number = MAX_IN_FLIGHT_BYTES) {
+    this.#max = max;
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  get readers(): number {
+    return this.#readers.size;
+  }
+
+  /** Takes up to `wanted` bytes of the budget; 0 where it is used up, and then `again` is called when some is back. */
+  take(wanted: number, again: () => void): number {
+    const granted = Math.min(wanted, this.#max - this.#used);
+    if (granted <= 0) {
+      this.#waiting.add(again);
+      return 0;
+    }
+    this.#used += granted;
+    return granted;
+  }
+
+  give(bytes: number): void {
+    this.#used -= bytes;
+    if (this.#waiting.size === 0 || bytes <= 0) return;
+    // Each gets its turn in the order in which it came; who is still short enlists again.
+    const waiting = this.#waiting;
+    this.#waiting = new Set();
+    for (const again of waiting) again();
+  }
+
+  forget(again: () => void): void {
+    this.#waiting.delete(again);
+  }
+
+  open(token: string, reader: CreditTaker): void {
+    this.#readers.set(token, reader);
+  }
+
+  close(token: string, reader: CreditTaker): void {
+    if (this.#readers.get(token) === reader) this.#readers.delete(token);
+  }
+
+  credit(token: string, stream: StreamName, received: number, until: number): void {
+    this.#readers.get(token)?.credit(stream, received, until);
+  }
+}
+
+/** How far one stream of one reader is. */
+export class Window {
+  /** Offset up to which it was sent. */
+  sent: number;
+  /** Offset up to which it may be sent. */
+  until: number;
+  /** Offset up to which the reader has it. */
+  received: number;
+
+  constructor(from: number, credit: number) {
+    this.sent = from;
+    this.received = from;
+    this.until = from + credit;
+  }
+
+  get inFlight(): number {
+    return this.sent - this.received;
+  }
+
+  /** Passes over bytes that will never be sent. */
+  skip(bytes: number): void {
+    this.sent += bytes;
+    this.received += bytes;
+    this.until += bytes;
+  }
+
+  /** Answers how many bytes have arrived since the last credit. A reader cannot have what was not sent. */
+  credit(received: number, until: number): number {
+    if (until > this.until) this.until = until;
+    const arrived = Math.min(received, this.sent) - this.received;
+    if (arrived <= 0) return 0;
+    this.received += arrived;
+    return arrived;
+  }
+}
+
+/** The token of an answer subject `rep.v1.<tenant>.<sandbox>.<user>.<token>`, by which its reader gives credit. */
+export function tokenOf(subject: string): string {
+  let at = -1;
+  for (let dots = 0; dots < 5; dots++) at = subject.indexOf(".", at + 1);
+  return subject.slice(at + 1);
+}

@@ -1,0 +1,140 @@
+// One output stream of a command as it is held: which bytes, from which offset, and what was left out.
+
+/** Written parts below this are copied together, so that a program that writes byte by byte costs no more memory than
+ * its bytes. */
+const SMALL_BYTES = 4096;
+const MAX_BLOCK_BYTES = 64 * 1024;
+
+export type Keep = "head" | "tail" | "fail";
+
+export class OutputBuffer {
+  readonly limit: number;
+  readonly keep: Keep;
+  /** Written by the command. */
+  total = 0;
+  /** Held are the bytes from `start` to `end`. */
+  start = 0;
+  end = 0;
+  /** Bytes between `end` and `total` were left out, and so is all that follows: the limit, or the memory, is used up. */
+  closed = false;
+  #pieces: Uint8Array[] = [];
+  /** Of the last piece, when it is a block that small parts are copied into. */
+  #block: Uint8Array | undefined;
+  #blockStart = 0;
+  #blockUsed = 0;
+
+  constructor(limit: number, keep: Keep) {
+    this.limit = limit;
+    this.keep = keep;
+  }
+
+  get held(): number {
+    return this.end - this.start;
+  }
+
+  /** Takes what the command wrote; holds of it what the limit lets, at most `room` bytes more than now. Answers
+   * whether the limit was passed. */
+  append(data: Uint8Array, room: number): boolean {
+    const { length } = data;
+    this.total += length;
+    if (this.keep === "tail") {
+      const part = length > this.limit ? data.subarray(length - this.limit) : data;
+      const over = this.held + part.length - Math.min(this.limit, this.held + Math.max(0, room));
+      // What is skipped of the new part lies between the old end and it, so the old must go first.
+      const skipped = length - part.length;
+      if (skipped > 0) this.clear(this.end + skipped);
+      this.#push(part);
+      if (over > 0) this.trim(this.start + Math.min(over, this.held));
+      return this.total > this.limit;
+    }
+    if (!this.closed) {
+      const take = Math.max(0, Math.min(length, this.limit - this.end, room));
+      this.#push(take === length ? data : data.subarray(0, take));
+      this.closed = take < length;
+    }
+    return this.total > this.limit;
+  }
+
+  #push(data: Uint8Array): void {
+    const { length } = data;
+    if (length === 0) return;
+    this.end += length;
+    if (length >= SMALL_BYTES) {
+      this.#block = undefined;
+      this.#pieces.push(data);
+      return;
+    }
+    const block = this.#block;
+    if (block !== undefined && this.#blockUsed + length <= block.length) {
+      block.set(data, this.#blockUsed);
+      this.#blockUsed += length;
+      this.#pieces[this.#pieces.length - 1] = block.subarray(this.#blockStart, this.#blockUsed);
+      return;
+    }
+    if (this.#pieces.length === 0) {
+      // The first part, and mostly the only one. A copy, since the part may be a view of a large read buffer.
+      this.#pieces.push(new Uint8Array(data));
+      return;
+    }
+    const size = Math.min(MAX_BLOCK_BYTES, Math.max(SMALL_BYTES, this.held));
+    const fresh = new Uint8Array(size);
+    fresh.set(data);
+    this.#block = fresh;
+    this.#blockStart = 0;
+    this.#blockUsed = length;
+    this.#pieces.push(fresh.subarray(0, length));
+  }
+
+  /** Up to `max` bytes from `offset` on, which must be held. A view where they lie in one piece. */
+  slice(offset: number, max: number): Uint8Array {
+    const wanted = Math.min(max, this.end - offset);
+    if (wanted <= 0) return new Uint8Array(0);
+    let skip = offset - this.start;
+    let index = 0;
+    let piece = this.#pieces[0];
+    while (piece !== undefined && skip >= piece.length) {
+      skip -= piece.length;
+      piece = this.#pieces[++index];
+    }
+    if (piece !== undefined && piece.length - skip >= wanted) return piece.subarray(skip, skip + wanted);
+    const joined = new Uint8Array(wanted);
+    let filled = 0;
+    while (piece !== undefined && filled < wanted) {
+      const part = piece.subarray(skip, skip + wanted - filled);
+      joined.set(part, filled);
+      filled += part.length;
+      skip = 0;
+      piece = this.#pieces[++index];
+    }
+    return joined;
+  }
+
+  /** Lets go of what stands before `offset`. */
+  trim(offset: number): void {
+    let excess = Math.min(offset, this.end) - this.start;
+    if (excess <= 0) return;
+    this.start += excess;
+    let whole = 0;
+    for (const piece of this.#pieces) {
+      if (excess < piece.length) break;
+      excess -= piece.length;
+      whole++;
+    }
+    if (whole > 0) this.#pieces.splice(0, whole);
+    const first = this.#pieces[0];
+    if (first === undefined) {
+      this.#block = undefined;
+    } else if (excess > 0) {
+      this.#pieces[0] = first.subarray(excess);
+      if (this.#pieces.length === 1) this.#blockStart += excess;
+    }
+  }
+
+  /** Lets go of all, and goes on at `offset`. */
+  clear(offset: number = this.end): void {
+    this.#pieces = [];
+    this.#block = undefined;
+    this.start = offset;
+    this.end = offset;
+  }
+}

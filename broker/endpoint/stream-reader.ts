@@ -1,0 +1,269 @@
+// A reader of a command that streams: as far as its credit and the connection's budget go, from its own offsets.
+import { BusyError, OutputGoneError, type OutputStream } from "../contract/index.ts";
+import { Alarm } from "./alarm.ts";
+import type { Command, Listener } from "./command.ts";
+import type { Context, Reply } from "./context.ts";
+import { type CreditTaker, type Flow, type StreamName, tokenOf, Window } from "./flow.ts";
+import { type Delivered, endFrame } from "./frames.ts";
+
+/** Output of a short command waits this long for its end, so that the answer is one message. */
+export const GATHER_MS = 50;
+/** A reader that gives no credit for this long is given up, where others read the same command: they go on. */
+export const STALL_SHARED_MS = 5_000;
+/** And for this long where it is the only one; then the command goes on into what is held. */
+export const STALL_MS = 60_000;
+
+const STREAMS: readonly OutputStream[] = ["stdout", "stderr"];
+
+export interface StreamFrom {
+  stdout: number;
+  stderr: number;
+}
+
+export class StreamReader implements Listener, CreditTaker {
+  readonly #context: Context;
+  readonly #flow: Flow;
+  readonly #command: Command;
+  readonly #reply: Reply;
+  readonly #token: string;
+  readonly #from: StreamFrom;
+  readonly #windows: Record<OutputStream, Window>;
+  readonly #gather = new Alarm(() => this.#flowing());
+  readonly #stall = new Alarm(() => this.#stalled());
+  readonly #again = () => this.#pump();
+  #sinceMs = 0;
+  #begun = false;
+  #over = false;
+
+  constructor(
+    context: Context,
+    flow: Flow,
+    command: Command,
+    reply: Reply,
+    credit: number,
+    from: StreamFrom,
+  ) {
+    this.#context = context;
+    this.#flow = flow;
+    this.#command = command;
+    this.#reply = reply;
+    this.#token = tokenOf(reply.subject);
+    this.#from = from;
+    this.#windows = { stdout: new Window(from.stdout, credit), stderr: new Window(from.stderr, credit) };
+  }
+
+  begin(): void {
+    this.#flow.open(this.#token, this);
+    this.#command.listen(this);
+    if (this.#command.over) {
+      this.ended();
+      return;
+    }
+    for (const stream of STREAMS) if (this.#unsent(stream) > 0) this.more(stream);
+  }
+
+  // What the command tells.
+
+  started(): void {}
+
+  more(stream: OutputStream): void {
+    if (this.#over) return;
+    if (this.#begun) this.#pump();
+    else if (this.#unsent(stream) > this.#context.inlineBytes(this.#reply.encoding)) this.#flowing();
+    else if (this.#gather.list === undefined) this.#gatherFor(this.#context.now() - this.#command.startedAt);
+  }
+
+  #gatherFor(ageMs: number): void {
+    if (ageMs >= GATHER_MS) this.#flowing();
+    else this.#context.deadlines.set(this.#gather, GATHER_MS);
+  }
+
+  #flowing(): void {
+    this.#begun = true;
+    this.#context.deadlines.clear(this.#gather);
+    this.#pump();
+  }
+
+  ended(): void {
+    if (this.#over) return;
+    const { failure } = this.#command;
+    if (failure !== undefined) this.#stop(failure);
+    else this.#pump();
+  }
+
+  lag(): number | undefined {
+    return this.#over ? undefined : Math.max(this.#unsent("stdout"), this.#unsent("stderr"));
+  }
+
+  position(stream: OutputStream): number {
+    return this.#windows[stream].sent;
+  }
+
+  credit(stream: StreamName, received: number, until: number): void {
+    if (stream === "data" || this.#over) return;
+    const window = this.#windows[stream];
+    const before = window.until;
+    const arrived = window.credit(received, until);
+    if (arrived > 0 || window.until > before) this.#progress();
+    this.#flow.give(arrived);
+    if (window.until > before) this.#pump();
+  }
+
+  /** Bytes that could be sent, had it the credit. The tail of a stream is known at its end only. */
+  #unsent(stream: OutputStream): number {
+    const buffer = this.#command.buffer(stream);
+    if (buffer.keep === "tail" && !this.#command.over) return 0;
+    return Math.max(0, buffer.end - Math.max(buffer.start, this.#windows[stream].sent));
+  }
+
+  #pump(): void {
+    if (this.#over) return;
+    const { over } = this.#command;
+    if (this.#begun || (over && !this.#restFits())) {
+      this.#begun = true;
+      for (const stream of STREAMS) if (!this.#send(stream, over)) return;
+    }
+    if (over && this.#restFits()) {
+      this.#finish();
+      return;
+    }
+    if (this.#unsent("stdout") + this.#unsent("stderr") + this.#inFlight === 0) {
+      this.#context.deadlines.clear(this.#stall);
+    } else if (this.#begun && this.#stall.list === undefined) {
+      this.#progress();
+    }
+    if (!over) this.#command.regulate();
+  }
+
+  /** Sends what may be sent of one stream; false where the reader is over. */
+  #send(stream: OutputStream, commandOver: boolean): boolean {
+    const window = this.#windows[stream];
+    const buffer = this.#command.buffer(stream);
+    const max = this.#context.chunkBytes(this.#reply.encoding);
+    for (;;) {
+      const unsent = this.#unsent(stream);
+      if (unsent === 0 || (commandOver && this.#restFits())) return true;
+      if (window.sent < buffer.start && this.#isGone(buffer.start, window.sent, stream)) return false;
+      // What lies before was left out for the limit.
+      if (window.sent < buffer.start) window.skip(buffer.start - window.sent);
+      const offset = window.sent;
+      const wanted = Math.min(unsent, max, window.until - offset);
+      if (wanted <= 0) return true;
+      const length = this.#flow.take(wanted, this.#again);
+      if (length === 0) return true;
+      window.sent = offset + length;
+      const data = buffer.slice(offset, length);
+      const frame = { type: "chunk", id: this.#command.id, stream, offset, data };
+      if (!this.#context.answer(this.#reply, frame)) {
+        this.#close();
+        return false;
+      }
+    }
+  }
+
+  /** Bytes before what is held: left out for the limit where the tail is kept, otherwise let go of. */
+  #isGone(start: number, sent: number, stream: OutputStream): boolean {
+    if (this.#command.buffer(stream).keep === "tail" && !this.#command.outputGone) return false;
+    this.#stop(
+      new OutputGoneError(
+        `${stream} of ${this.#command.id} is held from offset ${start} on, not from ${sent}`,
+        {
+          sandbox: this.#context.sandbox,
+          started: "yes",
+        },
+      ),
+    );
+    return true;
+  }
+
+  #restFits(): boolean {
+    const max = this.#context.inlineBytes(this.#reply.encoding);
+    return this.#unsent("stdout") <= max && this.#unsent("stderr") <= max;
+  }
+
+  #finish(): void {
+    const { result } = this.#command;
+    if (result === undefined) return;
+    for (const stream of STREAMS) {
+      const buffer = this.#command.buffer(stream);
+      const { sent } = this.#windows[stream];
+      if (sent < buffer.start && this.#isGone(buffer.start, sent, stream)) return;
+    }
+    const out = { stdout: this.#rest("stdout"), stderr: this.#rest("stderr") };
+    this.#close();
+    this.#context.answer(this.#reply, endFrame(this.#command, this.#context.incarnation, result, out));
+  }
+
+  #rest(stream: OutputStream): Delivered {
+    const buffer = this.#command.buffer(stream);
+    const from = this.#from[stream];
+    const at = Math.max(this.#windows[stream].sent, buffer.start);
+    const rest = buffer.slice(at, buffer.end - at);
+    const first = buffer.keep === "tail" ? Math.max(from, buffer.start) : from;
+    return { from, first, upTo: at + rest.length, rest };
+  }
+
+  // A reader that does not read.
+
+  #progress(): void {
+    this.#sinceMs = this.#context.now();
+    this.#context.deadlines.set(this.#stall, STALL_SHARED_MS);
+  }
+
+  get #inFlight(): number {
+    return this.#windows.stdout.inFlight + this.#windows.stderr.inFlight;
+  }
+
+  /** Whether it is the reader's credit that is wanting, not the connection's budget. */
+  #lacksCredit(): boolean {
+    return STREAMS.some(
+      (stream) => this.#unsent(stream) > 0 && this.#windows[stream].until <= this.#windows[stream].sent,
+    );
+  }
+
+  #stalled(): void {
+    if (this.#over) return;
+    const waitedMs = this.#context.now() - this.#sinceMs;
+    const lacks = this.#lacksCredit();
+    if (lacks && (waitedMs >= STALL_MS || this.#command.listeners.size > 1)) {
+      this.#giveUp(waitedMs);
+      return;
+    }
+    if (waitedMs >= STALL_MS && this.#inFlight > 0) {
+      // It may well be there, and only slow to say so; but it no longer keeps the others from the budget.
+      const inFlight = this.#inFlight;
+      for (const stream of STREAMS) this.#windows[stream].received = this.#windows[stream].sent;
+      this.#flow.give(inFlight);
+    }
+    if (lacks || this.#inFlight > 0) this.#context.deadlines.set(this.#stall, STALL_SHARED_MS);
+  }
+
+  #giveUp(waitedMs: number): void {
+    const { sandbox } = this.#context;
+    this.#context.log.warn({ sandbox, command: this.#command.id, waitedMs }, "a reader has stalled");
+    this.#stop(
+      new BusyError("no credit came for the output; the command goes on, attach to read on", {
+        sandbox,
+        reason: "reader_stalled",
+        started: "yes",
+      }),
+    );
+  }
+
+  #stop(error: Error): void {
+    this.#close();
+    this.#context.refuse(this.#reply, error, "the command");
+  }
+
+  #close(): void {
+    if (this.#over) return;
+    this.#over = true;
+    const { deadlines } = this.#context;
+    deadlines.clear(this.#gather);
+    deadlines.clear(this.#stall);
+    this.#flow.close(this.#token, this);
+    this.#flow.forget(this.#again);
+    this.#command.unlisten(this);
+    this.#flow.give(this.#inFlight);
+  }
+}

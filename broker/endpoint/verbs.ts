@@ -1,0 +1,170 @@
+// Which handler answers which verb: one look-up a request, made once per endpoint.
+import {
+  type AnswerOf,
+  InvalidRequestError,
+  newUuidV7,
+  type ParsedOf,
+  SANDBOX_VERBS,
+  type SandboxVerb,
+  type Schema,
+} from "../contract/index.ts";
+import type { Context, Reply } from "./context.ts";
+import type { Downloads } from "./download.ts";
+import type { Execution } from "./exec.ts";
+import type { Executor } from "./executor.ts";
+import type { Fenced } from "./fence.ts";
+import { type Uploads, writeWhole } from "./upload.ts";
+
+type Parsed<K extends SandboxVerb> = ParsedOf<(typeof SANDBOX_VERBS)[K]>;
+type Answer<K extends SandboxVerb> = AnswerOf<(typeof SANDBOX_VERBS)[K]>;
+/** The answer, now or later; undefined where the handler answers by itself, in frames. */
+type Handled<A> = A | undefined | Promise<A | undefined>;
+
+export interface Route {
+  verb: SandboxVerb;
+  schema: Schema;
+  /** Whether another life of the daemon may have run what this is about. */
+  mayHaveRun: boolean;
+  handle(request: Fenced, reply: Reply, bytes: number): Handled<object>;
+}
+
+export interface Services {
+  context: Context;
+  executor: Executor;
+  execution: Execution;
+  downloads: Downloads;
+  uploads: Uploads;
+  tenure: { readonly generation: number };
+  /** What `info` says beside what the executor knows. */
+  about(): { uptime_ms: number; boot_ms: number; image?: string; not_isolated: string[] };
+}
+
+type Handlers = {
+  [K in SandboxVerb]: (request: Parsed<K>, reply: Reply, bytes: number) => Handled<Answer<K>>;
+};
+
+export function routesOf(services: Services): Map<string, Route> {
+  const handlers: Handlers = {
+    ...aboutHandlers(services),
+    ...commandHandlers(services),
+    ...sessionHandlers(services),
+    ...fileHandlers(services),
+    ...transferHandlers(services),
+  };
+  const routes = new Map<string, Route>();
+  const add = <K extends SandboxVerb>(verb: K): void => {
+    const handle: (request: never, reply: Reply, bytes: number) => Handled<object> = handlers[verb];
+    routes.set(verb, {
+      verb,
+      schema: SANDBOX_VERBS[verb].request,
+      mayHaveRun: verb === "exec" || verb === "attach",
+      // The request was checked by the schema that stands beside it.
+      handle: handle as Route["handle"],
+    });
+  };
+  for (const verb of Object.keys(SANDBOX_VERBS)) add(verb as SandboxVerb);
+  return routes;
+}
+
+const DONE = { done: true } as const;
+
+function aboutHandlers({ context, executor, execution, tenure, about }: Services) {
+  const { sandbox, tenant, incarnation } = context;
+  return {
+    ping: () => ({ sandbox, incarnation, generation: tenure.generation }),
+    info: async () => ({
+      ...(await executor.info()),
+      sandbox,
+      tenant,
+      incarnation,
+      generation: tenure.generation,
+      commands_running: execution.commands.runningCount,
+      ...about(),
+    }),
+  } satisfies Partial<Handlers>;
+}
+
+function commandHandlers({ execution }: Services) {
+  return {
+    exec: (request, reply, bytes) => void execution.exec(request, reply, bytes),
+    attach: (request, reply) => void execution.attach(request, reply),
+    stdin: (request) => execution.stdin(request),
+    signal: ({ id, signal }) => execution.signal(id, signal),
+    cancel: ({ id }) => execution.cancel(id),
+    resize: ({ id, rows, cols }) => execution.resize(id, rows, cols),
+    commands: () => execution.list(),
+  } satisfies Partial<Handlers>;
+}
+
+function sessionHandlers({ executor: { sessions } }: Services) {
+  return {
+    session_open: ({ session, shell, cwd, env }) =>
+      sessions.open({
+        session,
+        ...(shell === undefined ? {} : { shell }),
+        ...(cwd === undefined ? {} : { cwd }),
+        ...(env === undefined ? {} : { env }),
+      }),
+    session_close: async ({ session }) => ({ closed: await sessions.close(session) }),
+    sessions: () => ({ sessions: sessions.list() }),
+  } satisfies Partial<Handlers>;
+}
+
+function fileHandlers({ executor: { files } }: Services) {
+  return {
+    stat: ({ path, follow }) => files.stat(path, follow),
+    list: ({ path, after, limit }) => files.list(path, after, limit),
+    remove: ({ path, recursive, missing_ok }) => files.remove(path, recursive, missing_ok).then(() => DONE),
+    mkdir: ({ path, mode, parents }) => files.mkdir(path, mode, parents).then(() => DONE),
+    rename: ({ from, to }) => files.rename(from, to).then(() => DONE),
+  } satisfies Partial<Handlers>;
+}
+
+function transferHandlers({ executor: { files }, downloads, uploads }: Services) {
+  return {
+    read: async ({ path, offset, length, credit_bytes }, reply) => {
+      const open = () => files.read({ path, offset, ...(length === undefined ? {} : { length }) });
+      await downloads.send(reply, newUuidV7(), credit_bytes, open);
+      return undefined;
+    },
+    pack: async ({ path, credit_bytes }, reply) => {
+      await downloads.send(reply, newUuidV7(), credit_bytes, () => files.pack(path));
+      return undefined;
+    },
+    write: (request) => {
+      const { path, transfer, offset, data, last, append } = request;
+      const open = () => files.write(writeOptions(request));
+      if (transfer !== undefined && !append) {
+        return uploads.part({ transfer, target: `write ${path}`, offset, data, last, open });
+      }
+      if (offset !== 0 || !last) {
+        const field = append ? "append" : "transfer";
+        throw new InvalidRequestError(
+          `${field}: a write without transfer, or one that appends, has one part`,
+          {
+            field,
+          },
+        );
+      }
+      return writeWhole(data, open);
+    },
+    unpack: ({ path, transfer, offset, data, last, owner }) => {
+      const open = () => files.unpack(path, owner);
+      return uploads.part({ transfer, target: `unpack ${path}`, offset, data, last, open });
+    },
+    abort_transfer: ({ transfer }) => uploads.abort(transfer).then(() => DONE),
+  } satisfies Partial<Handlers>;
+}
+
+function writeOptions({ path, append, parents, fsync, mode, uid, gid, mtime_ms }: Parsed<"write">) {
+  return {
+    path,
+    append,
+    parents,
+    fsync,
+    ...(mode === undefined ? {} : { mode }),
+    ...(uid === undefined ? {} : { uid }),
+    ...(gid === undefined ? {} : { gid }),
+    ...(mtime_ms === undefined ? {} : { mtimeMs: mtime_ms }),
+  };
+}
