@@ -65,7 +65,13 @@ export const PoolConfig = v.object({
     v.minLength(1),
     v.description("In the order in which they are asked whether they can"),
   ),
-  logLevel: v.optional(v.picklist(["trace", "debug", "info", "warn", "error", "silent"]), "info"),
+  logLevel: v.optional(
+    v.pipe(
+      v.picklist(["trace", "debug", "info", "warn", "error", "silent"]),
+      v.description("One line an event at info"),
+    ),
+    "info",
+  ),
 });
 export type PoolConfig = v.InferOutput<typeof PoolConfig>;
 

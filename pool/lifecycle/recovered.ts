@@ -17,9 +17,10 @@ export function stepRecovered(
   if (record.state === "gone") return listed === undefined ? stay(record) : somethingAppeared(record);
   if (isPending(record.state)) return recoverPending(record, listed, now, limits);
   if (listed === undefined) return endWith(record, { reason: "deleted", event: "lost" });
-  if (record.state === "leased") return { record, effects: [{ type: "control", verb: "renew" }] };
+  const found = { ...record, uid: listed.uid, createdAt: record.createdAt ?? now };
+  if (record.state === "leased") return { record: found, effects: [{ type: "control", verb: "renew" }] };
   // The old pool may have died before it could tell anyone.
-  return tellAgain(record, now, limits);
+  return tellAgain(found, now, limits);
 }
 
 /** Daemon and caller of a grant are told (again), and the caller gets his time to confirm. */

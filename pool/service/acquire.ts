@@ -12,6 +12,7 @@ import {
   poolEventSubject,
   QueueFullError,
   QuotaExceededError,
+  runEventSubject,
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
@@ -103,6 +104,8 @@ export class Acquires {
       provider: undefined,
     };
     this.#enter(key, waiting);
+    // Only of those that will wait, for a burst of thousands is noise enough.
+    if (this.#sandboxes.starting + this.#waiting.size > this.#core.limits.maxBooting) this.#announce(waiting);
     const provider = this.#specs.provider(known);
     if (typeof provider === "string") this.#push(key, waiting, provider);
     else {
@@ -111,6 +114,14 @@ export class Acquires {
         (thrown: unknown) => this.#refuse(key, waiting, toSandmeshError(thrown)),
       );
     }
+  }
+
+  #announce({ tenant, run, id }: Waiting): void {
+    const at = new Date(this.#core.now()).toISOString();
+    this.#core.link.publish(
+      runEventSubject(tenant, run, "queued"),
+      encode({ what: "queued", at, run, lease: id }),
+    );
   }
 
   /** Whether this id is known: then who asks gets its answer, now or when there is one. */

@@ -56,6 +56,33 @@ test("one renewal keeps all of a run past its lease, and each daemon hears of it
   ]);
 });
 
+test("a run that lives on by new acquires tells its older daemons, before they would end themselves", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  const old = await ann.lease({ lease_ms: 1_000 });
+  await ann.lease({ lease_ms: 3_600_000 });
+  const daemon = mesh.provider.made.get(old.sandbox)?.daemon;
+  const renewed = await until("it is told", () => daemon?.words.find(({ verb }) => verb === "renew"));
+  expect(renewed.body.dead_man_ms).toBeGreaterThan(3_000_000);
+  expect((await ann.list()).sandboxes.length).toBe(2);
+});
+
+test("a run that waits for its first sandbox longer than its lease gets a whole lease with it", async () => {
+  await using mesh = await testMesh();
+  mesh.provider.script = () => ({ create: "wait" });
+  const ann = await mesh.caller();
+  const bob = await mesh.caller("bob", "other");
+  const granted = ann.lease({ lease_ms: 1_000 });
+  await until("it is being created", () => mesh.provider.creating === 1);
+  mesh.provider.script = () => ({});
+  await bob.lease({ lease_ms: 1_000 });
+  await until("another run's lease of the same length is over", () => mesh.provider.removed.length === 1);
+  mesh.provider.proceed();
+  const { sandbox } = await granted;
+  expect(await ann.renew("run-1", 60_000)).toMatchObject({ sandboxes: 1 });
+  expect((await ann.list()).sandboxes).toMatchObject([{ sandbox, state: "leased" }]);
+});
+
 test("a sandbox ends at its longest life, whatever is renewed", async () => {
   await using mesh = await testMesh();
   const ann = await mesh.caller();
@@ -148,14 +175,12 @@ test("what the provider has and nobody knows is removed, what is known and not t
   await using mesh = await testMesh({ reconcileMs: 100 });
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
-  const made = mesh.provider.made.get(sandbox);
-  if (made === undefined) throw new Error("it was not made");
-  mesh.provider.made.set("sb-orphan", { ...made, request: { ...made.request, sandbox: "sb-orphan" } });
+  mesh.provider.plant("sb-orphan", sandbox);
   await until("the orphan is removed", () => mesh.provider.removed.includes("sb-orphan"));
   mesh.provider.made.delete(sandbox);
   await until("the other is lost", async () => (await ann.list()).sandboxes.length === 0);
   expect(mesh.pool.counters.orphansRemoved).toBe(1);
-  expect(Object.keys(mesh.pool.counters.ended)).toHaveLength(1);
+  expect(mesh.pool.counters.ended).toEqual({ deleted: 1 });
 });
 
 test("what is remembered of ended sandboxes is forgotten after its time, also in the records", async () => {

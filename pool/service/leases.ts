@@ -161,7 +161,7 @@ export class Leases {
   /** A run's lease is over: all that it has, and all that it waits for. */
   lapse(run: LiveRun): void {
     if (!this.#runs.lapsed(run)) {
-      this.#runs.dropIfEmpty(run);
+      this.#goOn(run);
       return;
     }
     const { tenant, run: name } = run.record;
@@ -171,6 +171,14 @@ export class Leases {
       this.#sandboxes.apply(live, { type: "end", reason: "expired", event: "expired" });
     }
     this.#runs.drop(run);
+  }
+
+  /** Grants or acquires have put its end off meanwhile, or nobody holds anything yet. */
+  #goOn(run: LiveRun): void {
+    if (run.record.expiresAt > this.#core.now()) {
+      this.#passOn(run);
+      this.#runs.arm(run);
+    } else this.#runs.dropIfEmpty(run);
   }
 
   /** A deadline of this part has passed; false where `key` is none of its. */

@@ -1,5 +1,5 @@
 // The runs there are: their leases, and what belongs to each.
-import type { SandboxRecord } from "../lifecycle/record.ts";
+import { isEnding, type SandboxRecord } from "../lifecycle/record.ts";
 import { graceRun, hasLapsed, newRun, type RunRecord, renewRun, touchRun } from "../runs/run.ts";
 import type { Core } from "./core.ts";
 
@@ -14,6 +14,14 @@ export interface LiveRun {
   /** Ids of its acquires that wait for a create. */
   readonly waiting: Set<string>;
 }
+
+const newLive = (record: RunRecord): LiveRun => ({
+  record,
+  writtenExpiresAt: record.expiresAt,
+  sandboxes: new Set(),
+  held: 0,
+  waiting: new Set(),
+});
 
 export const runKey = (tenant: string, run: string): string => `${tenant}/${run}`;
 const DEADLINE = "run:";
@@ -52,11 +60,13 @@ export class Runs {
     const record = touchRun(live.record, leaseMs, this.#core.now());
     if (record === live.record || this.get(record.tenant, record.run) !== live) return;
     if (record.expiresAt - live.writtenExpiresAt > leaseMs / 3) {
-      this.#set(live, record);
-      return;
+      live.writtenExpiresAt = record.expiresAt;
+      this.#write(record);
     }
+    // The deadline stays: at the time that its daemons know, they are told the new one.
+    const over = live.record.expiresAt <= this.#core.now();
     live.record = record;
-    this.#arm(record);
+    if (over) this.arm(live);
   }
 
   /** One write, whatever the number of its sandboxes; resolves when it is durable. */
@@ -82,9 +92,12 @@ export class Runs {
     return hasLapsed(live.record, live.held > 0, this.#core.now());
   }
 
-  /** The sandbox belongs to a run that a new pool has no record of: its own lease time counts from now. */
+  /** The run of a sandbox. Where a new pool has no record of it, its lease time counts from now; what is ending or
+   * gone belongs to a run that is over, and must not bring it back. */
   adopt(record: SandboxRecord): LiveRun {
-    return this.get(record.tenant, record.run) ?? this.touch(record.tenant, record.run, record.leaseMs);
+    const { tenant, run, leaseMs, state } = record;
+    if (isEnding(state) || state === "gone") return newLive(newRun(tenant, run, leaseMs, 0));
+    return this.get(tenant, run) ?? this.touch(tenant, run, leaseMs);
   }
 
   /** Forgets a run of which nothing is left, once its lease is over. */
@@ -104,15 +117,9 @@ export class Runs {
   }
 
   #add(record: RunRecord, write: boolean): LiveRun {
-    const live: LiveRun = {
-      record,
-      writtenExpiresAt: record.expiresAt,
-      sandboxes: new Set(),
-      held: 0,
-      waiting: new Set(),
-    };
+    const live = newLive(record);
     this.#runs.set(runKey(record.tenant, record.run), live);
-    this.#arm(record);
+    this.arm(live);
     if (write) this.#write(record);
     return live;
   }
@@ -121,11 +128,12 @@ export class Runs {
     if (record === live.record) return Promise.resolve();
     live.record = record;
     live.writtenExpiresAt = record.expiresAt;
-    this.#arm(record);
+    this.arm(live);
     return this.#write(record);
   }
 
-  #arm(record: RunRecord): void {
+  /** Looks at it again when its lease is over. */
+  arm({ record }: LiveRun): void {
     this.#core.deadlines.set(DEADLINE + runKey(record.tenant, record.run), record.expiresAt);
   }
 

@@ -105,6 +105,14 @@ export class ProviderDouble implements Provider {
     return () => this.#watchers.delete(handle);
   }
 
+  /** A sandbox that no pool asked for; otherwise like `like`. */
+  plant(sandbox: string, like: string): void {
+    const { request } = this.made.get(like) ?? { request: undefined };
+    if (request === undefined) throw new Error(`there is no ${like}`);
+    const daemon = new DaemonDouble(request.bootstrap);
+    this.made.set(sandbox, { request: { ...request, sandbox }, uid: crypto.randomUUID(), daemon });
+  }
+
   tell(event: ProviderEvent): void {
     for (const watcher of this.#watchers) watcher(event);
   }
