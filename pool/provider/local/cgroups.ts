@@ -19,8 +19,9 @@ const isController = (name: string): name is Controller => CONTROLLERS.some((c) 
 export function parseHierarchies(mountinfo: string, cgroup: string): Hierarchy[] {
   const own = new Map(
     cgroup.split("\n").flatMap((line) => {
-      const [, names = "", path = "/"] = line.match(/^\d+:([^:]*):(.*)$/) ?? [];
-      return names.split(",").map((name) => [name, path] as const);
+      const match = line.match(/^\d+:([^:]*):(.*)$/);
+      if (match === null) return [];
+      return (match[1] ?? "").split(",").map((name) => [name, match[2] ?? "/"] as const);
     }),
   );
   return mountinfo.split("\n").flatMap((line): Hierarchy[] => {

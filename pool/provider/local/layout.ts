@@ -11,6 +11,9 @@ export const INSIDE = "/.sandmesh";
 /** A sandbox's folder while it is removed. No id has this character. */
 export const REMOVING = "~";
 
+/** A unix socket's path has at most 107; the longest below it is `/relay/control.sock`. */
+const MAX_STATE_PATH_BYTES = 107 - "/relay/control.sock".length;
+
 /** What create writes first. */
 export const Meta = v.object({
   sandbox: v.string(),
@@ -44,6 +47,12 @@ export class Layout {
         field: "stateDir",
       });
     }
+    if (Buffer.byteLength(stateDir) > MAX_STATE_PATH_BYTES) {
+      throw new InvalidRequestError(
+        `the state folder's path may have ${MAX_STATE_PATH_BYTES} bytes, since sockets lie below it: ${stateDir}`,
+        { field: "stateDir" },
+      );
+    }
     this.stateDir = stateDir;
     this.mark = `sandmesh-${createHash("sha256").update(stateDir).digest("hex").slice(0, 12)}`;
     this.sandboxes = join(stateDir, "sandboxes");
@@ -53,10 +62,10 @@ export class Layout {
   }
 
   make(): void {
-    // 0711: a sandbox's first process of another user must pass through, but nobody else may list.
-    mkdirSync(this.stateDir, { recursive: true, mode: 0o711 });
+    mkdirSync(this.stateDir, { recursive: true, mode: 0o700 });
+    // 0700: below lie set-user-id programs that a sandbox's root may have written.
     for (const folder of [this.sandboxes, this.exits, this.relay, this.layers]) {
-      mkdirSync(folder, { recursive: true, mode: 0o711 });
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
   }
 

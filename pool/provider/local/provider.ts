@@ -16,7 +16,7 @@ import { Cgroups } from "./cgroups.ts";
 import { ExitWatch } from "./exits.ts";
 import { Images } from "./image/image.ts";
 import { Launcher } from "./launch/launcher.ts";
-import { Exit, Identity, Layout, Meta, namesIn, REMOVING, readRecord } from "./layout.ts";
+import { Exit, Identity, INSIDE, Layout, Meta, namesIn, REMOVING, readRecord } from "./layout.ts";
 import { makePlan } from "./plan.ts";
 import { isAlive } from "./processes.ts";
 import { RelayClient } from "./relay/relay.ts";
@@ -138,7 +138,7 @@ class Local implements LocalProvider {
         cgroups: this.#cgroups.make(sandbox, spec),
         root: this.#root,
         daemonDir: this.#options.daemonDir,
-        daemonArgv: this.#options.daemonArgv ?? ["/.sandmesh/daemon/sandmesh-daemon"],
+        daemonArgv: this.#options.daemonArgv ?? [`${INSIDE}/daemon/sandmesh-agent`],
         hide: this.#options.hide ?? [],
         isolation: this.notIsolated(spec),
       });
@@ -158,7 +158,7 @@ class Local implements LocalProvider {
     const uid = randomName(16);
     const fresh = join(this.#layout.sandboxes, `.${sandbox}-${uid}`);
     const meta: Meta = { sandbox, tenant, run, uid, image: spec.image };
-    mkdirSync(fresh, { mode: 0o711 });
+    mkdirSync(fresh, { mode: 0o700 });
     writeFileSync(join(fresh, "meta.json"), JSON.stringify(meta));
     try {
       renameSync(fresh, this.#layout.folder(sandbox));

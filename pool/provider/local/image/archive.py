@@ -95,11 +95,10 @@ def blob(digest):
     return f"blobs/sha256/{value}"
 
 
-def one_of(found, ref, names):
-    if ref:
-        found = [f for f in found if ref in names(f)]
+def one_of(all, ref, names):
+    found = [f for f in all if ref in names(f)] if ref else all
     if len(found) != 1:
-        known = ", ".join(n for f in found for n in names(f)) or "none with a name"
+        known = ", ".join(n for f in all for n in names(f)) or "none with a name"
         which = f"no image {ref!r}" if ref and not found else f"{len(found)} images; choose one by PATH#NAME"
         raise BadImage(f"it has {which} ({known})")
     return found[0]
@@ -218,7 +217,7 @@ class Layer:
         name = os.path.basename(path)
         if name == ".wh..wh..opq":
             os.setxattr(os.path.dirname(path), OPAQUE, b"y")
-        elif name.startswith(".wh.."):
+        elif name.startswith(".wh..wh."):
             pass  # aufs' own files
         elif name.startswith(".wh."):
             target = os.path.join(os.path.dirname(path), name[4:])

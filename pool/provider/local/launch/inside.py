@@ -192,8 +192,9 @@ def make_world(plan):
     mount_proc(plan)
     mount_sys(plan)
     mount_own(plan)
-    k.mount(None, OWN, None, k.MS_REMOUNT | k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, "mode=755,size=64k")
     k.unmount_detached(OLD)
+    os.rmdir(OLD)
+    k.mount(None, OWN, None, k.MS_REMOUNT | k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, "mode=755,size=64k")
     write_names(plan)
 
 

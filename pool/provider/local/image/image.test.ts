@@ -1,0 +1,252 @@
+// Images as files: each form runs, layers are shared, and a hostile or broken one is refused before it can do harm.
+import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { appendFile, mkdir, readdir, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  busyboxEntries,
+  type Entry,
+  makeBusyboxRoot,
+  makeDockerArchive,
+  makeOciLayout,
+} from "../../../../test/images/images.ts";
+import { Bench } from "../testing.ts";
+
+setDefaultTimeout(60_000);
+
+describe.if(process.getuid?.() === 0)("images", () => {
+  let bench: Bench;
+  let base: Entry[];
+  const at = (name: string) => join(bench.folder, name);
+  const layersOnDisk = async () => (await readdir(join(bench.stateDir, "layers"))).sort();
+  const refusal = (image: string) =>
+    bench.create("sb-refused", { image }).then(
+      () => ({ code: "none", message: "" }),
+      (error: { code: string; message: string }) => error,
+    );
+
+  beforeEach(async () => {
+    bench = await Bench.make();
+    base = await busyboxEntries();
+  });
+  afterEach(async () => {
+    await bench[Symbol.asyncDispose]();
+  });
+
+  test("a root file system folder with nothing but busybox", async () => {
+    const image = await makeBusyboxRoot(at("root"));
+    const out = await bench.probe(
+      "sb-a",
+      "id -u; hostname; echo x > /new; ls / | xargs echo; ls /dev | wc -l",
+      { image },
+    );
+    expect(out).toContain("0\nsb-a\n");
+    expect(out).toContain("new");
+    expect(await readdir(image)).not.toContain("new");
+    expect(await readdir(image)).not.toContain(".sandmesh");
+  });
+
+  test("an OCI layout: environment, user, working folder of its configuration", async () => {
+    const config = {
+      Env: ["FROM_IMAGE=yes", "PATH=/bin", "B=image"],
+      User: "agent",
+      WorkingDir: "/work/here",
+    };
+    await makeOciLayout(at("oci"), { layers: [base], config });
+    const script = "id -u; id -g; id -G; tr '\\0' '\\n' < /proc/1/environ | grep BOOT; stat -c %F /work/here";
+    const out = await bench.probe("sb-a", script, { image: at("oci"), env: { B: "spec" } });
+    expect(out).toContain("1000\n1000\n1000 1001\n");
+    const bootstrap = JSON.parse(out.match(/SANDMESH_BOOTSTRAP=(.*)/)?.[1] ?? "{}");
+    expect(bootstrap.env).toEqual({ FROM_IMAGE: "yes", PATH: "/bin", B: "spec", HOME: "/home/agent" });
+    expect(bootstrap.cwd).toBe("/work/here");
+    expect(out).toContain("directory");
+  });
+
+  test("a docker-archive tar, and the entrypoint beside the daemon where asked for", async () => {
+    const config = { Entrypoint: ["/bin/sh", "-c"], Cmd: ["echo started > /tmp/started; sleep 1000"] };
+    const image = await makeDockerArchive(at("image.tar"), { layers: [base], config });
+    const wait =
+      "for i in 1 2 3 4 5 6 7 8 9 10; do [ -f /tmp/started ] && break; sleep 0.1; done; cat /tmp/started";
+    expect(await bench.probe("sb-a", wait, { image, entrypoint: true })).toContain("started");
+    expect(await bench.probe("sb-b", "sleep 0.3; cat /tmp/started", { image })).not.toContain("started\n");
+    expect(await bench.probe("sb-c", "echo ok", { image: `${image}#small:latest` })).toContain("ok");
+    expect((await refusal(`${image}#other:latest`)).message).toContain("small:latest");
+  });
+
+  test("an OCI layout as one tar", async () => {
+    await makeOciLayout(at("oci"), { layers: [base] });
+    await Bun.$`tar -C ${at("oci")} -cf ${at("oci.tar")} .`.quiet();
+    expect(await bench.probe("sb-a", "echo runs", { image: at("oci.tar") })).toContain("runs");
+  });
+
+  test("whiteouts and opaque folders of upper layers hide what is below", async () => {
+    const low: Entry[] = [
+      { name: "data/gone", content: "1" },
+      { name: "data/kept", content: "2" },
+      { name: "full/one", content: "3" },
+      { name: "full/two", content: "4" },
+    ];
+    const high: Entry[] = [
+      { name: "data/.wh.gone" },
+      { name: "full/.wh..wh..opq" },
+      { name: "full/new", content: "5" },
+      { name: "data/.wh.never-there" },
+    ];
+    await makeOciLayout(at("oci"), { layers: [base, low, high] });
+    const out = await bench.probe("sb-a", "ls /data /full | xargs echo; cat /data/kept", {
+      image: at("oci"),
+    });
+    expect(out).toContain("/data: kept /full: new");
+  });
+
+  test("layers are unpacked once and shared, also by images that have only one in common, and never change", async () => {
+    await makeOciLayout(at("one"), { layers: [base, [{ name: "etc/one", content: "1" }]] });
+    await makeOciLayout(at("two"), { layers: [base, [{ name: "etc/two", content: "2" }]] });
+    const script = "stat -c %i /bin/busybox; echo changed > /etc/passwd; rm /bin/wc; cat /etc/passwd";
+    // At once: the first use of a layer is a race.
+    const probes = [1, 2, 3, 4, 5, 6].map((i) =>
+      bench.probe(`sb-${i}`, script, { image: at(i % 2 === 0 ? "one" : "two") }),
+    );
+    const inodes = (await Promise.all(probes)).map((out) => out.split("\n")[0]);
+    expect(new Set(inodes).size).toBe(1);
+    const names = await layersOnDisk();
+    expect(names).toHaveLength(3);
+    const stored = await Promise.all(
+      names.map((n) => stat(join(bench.stateDir, "layers", n, "bin/busybox")).catch(() => undefined)),
+    );
+    expect(String(stored.find((s) => s !== undefined)?.ino)).toBe(inodes[0] ?? "");
+    expect(await bench.probe("sb-7", "cat /etc/passwd; ls /bin/wc", { image: at("one") })).toContain(
+      "root:x:0",
+    );
+  });
+
+  test("modes, owners, hard links and set-user-id bits are the image's", async () => {
+    const extra: Entry[] = [
+      { name: "opt", type: "directory", mode: 0o711, uid: 7, gid: 8 },
+      { name: "opt/tool", content: "x", mode: 0o4755, uid: 3, gid: 4 },
+      { name: "opt/twin", type: "link", linkname: "opt/tool" },
+      { name: "opt/abs", type: "symlink", linkname: "/etc/passwd" },
+    ];
+    await makeOciLayout(at("oci"), { layers: [[...base, ...extra]] });
+    const out = await bench.probe("sb-a", "stat -c '%a %u %g %h' /opt /opt/tool; cat /opt/abs", {
+      image: at("oci"),
+    });
+    expect(out).toContain("711 7 8");
+    expect(out).toContain("4755 3 4 2");
+    expect(out).toContain("agent:x:1000");
+  });
+
+  const hostile: [string, Entry[]][] = [
+    ["a name with ..", [{ name: "../escaped", content: "x" }]],
+    ["a name with .. within", [{ name: "a/../../escaped", content: "x" }]],
+    [
+      "a file through a symbolic link",
+      [
+        { name: "out", type: "symlink", linkname: "/var/tmp" },
+        { name: "out/escaped", content: "x" },
+      ],
+    ],
+    [
+      "a folder through a symbolic link",
+      [
+        { name: "out", type: "symlink", linkname: ".." },
+        { name: "out/escaped", type: "directory" },
+      ],
+    ],
+    [
+      "a hard link to the machine's file",
+      [{ name: "leak", type: "link", linkname: "../../../../../etc/shadow" }],
+    ],
+    [
+      "a hard link through a symbolic link",
+      [
+        { name: "etc2", type: "symlink", linkname: "/etc" },
+        { name: "leak", type: "link", linkname: "etc2/shadow" },
+      ],
+    ],
+    ["a whiteout with ..", [{ name: "a/.wh..." }]],
+  ];
+  for (const [what, entries] of hostile) {
+    test(`a layer with ${what} is refused, and leaves nothing`, async () => {
+      await makeOciLayout(at("oci"), { layers: [[...base, ...entries]] });
+      const { code, message } = await refusal(at("oci"));
+      expect(code).toBe("image_error");
+      expect(message).toMatch(/leads out|symbolic link/);
+      expect(await layersOnDisk()).toEqual([]);
+      for (const place of [bench.stateDir, join(bench.stateDir, "layers"), "/var/tmp", bench.folder]) {
+        expect(await readdir(place)).not.toContain("escaped");
+      }
+    });
+  }
+
+  test("an absolute name in a layer lands inside", async () => {
+    await makeOciLayout(at("oci"), { layers: [[...base, { name: "/etc/absolute", content: "inside" }]] });
+    expect(await bench.probe("sb-a", "cat /etc/absolute", { image: at("oci") })).toContain("inside");
+  });
+
+  test("links of the image's at /etc, /proc, /dev and /tmp lead nowhere but into the sandbox", async () => {
+    const victim = at("victim");
+    await mkdir(victim);
+    const links: Entry[] = [
+      { name: "proc", type: "symlink", linkname: victim },
+      { name: "sys", type: "symlink", linkname: `../../../..${victim}` },
+      { name: "run", type: "symlink", linkname: victim },
+      { name: "mnt", type: "symlink", linkname: victim },
+    ];
+    const kept = base.filter(({ name }) => name !== "etc" && !name.startsWith("etc/"));
+    const layer = [...kept, ...links, { name: "etc", type: "symlink" as const, linkname: victim }];
+    await makeOciLayout(at("oci"), { layers: [layer] });
+    await bench.create("sb-a", { image: at("oci") }).catch(() => undefined);
+    expect(await readdir(victim)).toEqual([]);
+  });
+
+  test("an image whose /.sandmesh is a link is refused", async () => {
+    await makeOciLayout(at("oci"), {
+      layers: [[...base, { name: ".sandmesh", type: "symlink", linkname: "/var/tmp" }]],
+    });
+    expect((await refusal(at("oci"))).message).toContain("/.sandmesh");
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("a blob that is not what its digest says is refused", async () => {
+    const [layer = ""] = await makeOciLayout(at("oci"), { layers: [base], gzip: false });
+    await appendFile(layer, "more");
+    expect((await refusal(at("oci"))).message).toContain("digest");
+    expect(await layersOnDisk()).toEqual([]);
+  });
+
+  test("a layer that was cut off is refused", async () => {
+    const image = await makeDockerArchive(at("image.tar"), { layers: [base] });
+    await truncate(image, 1_000_000);
+    expect((await refusal(image)).code).toBe("image_error");
+    const paths = await makeOciLayout(at("oci"), { layers: [base] });
+    await truncate(paths[0] ?? "", 10_000);
+    expect((await refusal(at("oci"))).code).toBe("image_error");
+  });
+
+  test("what is no image is an ImageError that says what there is", async () => {
+    await mkdir(at("empty"));
+    await writeFile(at("text"), "no tar");
+    await mkdir(at("half"));
+    await writeFile(join(at("half"), "oci-layout"), "{}");
+    await writeFile(
+      join(at("half"), "index.json"),
+      `{"manifests":[{"digest":"sha256:../../../etc/passwd"}]}`,
+    );
+    await symlink("/nowhere", at("dangling"));
+    for (const image of [
+      "debian:12",
+      "./here",
+      at("none"),
+      at("empty"),
+      at("text"),
+      at("half"),
+      at("dangling"),
+      "/dev/null",
+    ]) {
+      const { code, message } = await refusal(image);
+      expect([image, code]).toEqual([image, "image_error"]);
+      expect(message).toContain("docker-archive");
+    }
+    expect(await bench.left()).toEqual([]);
+  });
+});

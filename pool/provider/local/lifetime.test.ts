@@ -1,0 +1,146 @@
+// Whoever dies, and in whatever order: what lives on, what ends, and that nothing is left.
+import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { until } from "../contract.test-suite.ts";
+import type { ProviderEvent } from "../provider.ts";
+import { leftovers } from "./leftovers.ts";
+import { isAlive, kill } from "./processes.ts";
+import { Bench, signal } from "./testing.ts";
+
+setDefaultTimeout(60_000);
+
+describe.if(process.getuid?.() === 0)("lifetime", () => {
+  let bench: Bench;
+  beforeEach(async () => {
+    bench = await Bench.make();
+  });
+  afterEach(async () => {
+    await bench[Symbol.asyncDispose]();
+  });
+
+  /** A pool process that makes a sandbox, killed at once with -9. */
+  async function poolThatDies(sandbox: string, maxLifeMs: number): Promise<void> {
+    const script = join(import.meta.dir, "testing.ts");
+    const pool = Bun.spawn([process.execPath, script, bench.folder, sandbox, String(maxLifeMs)], {
+      stdout: "pipe",
+      stdin: "ignore",
+    });
+    const reader = pool.stdout.getReader();
+    expect(new TextDecoder().decode((await reader.read()).value)).toBe("created\n");
+    pool.kill("SIGKILL");
+    await pool.exited;
+  }
+
+  test("a sandbox lives on when its pool is killed, and the next pool adopts and removes it", async () => {
+    await poolThatDies("sb-orphan", 600_000);
+    const first = await bench.first("sb-orphan");
+    // The launcher ends with its pool; the sandbox does not.
+    await until("only the relay", async () => (await leftovers(bench.stateDir)).services <= 1);
+    expect(isAlive(first)).toBe(true);
+    const provider = await bench.restart();
+    const events: ProviderEvent[] = [];
+    provider.watch((event) => events.push(event));
+    expect(await provider.list(signal())).toMatchObject([
+      { sandbox: "sb-orphan", tenant: "acme", phase: "running" },
+    ]);
+    kill(first);
+    await until("lost", () => events.length > 0);
+    expect(events).toMatchObject([{ type: "lost", sandbox: "sb-orphan", reason: "daemon_died" }]);
+    await provider.remove("sb-orphan", undefined, signal());
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("a sandbox whose pool was killed ends at its longest life, with no pool alive", async () => {
+    await poolThatDies("sb-orphan", 1500);
+    const first = await bench.first("sb-orphan");
+    expect(isAlive(first)).toBe(true);
+    await until("its end", () => !isAlive(first));
+    await until("its supervisor's end", async () => (await leftovers(bench.stateDir)).processes === 0);
+  });
+
+  test("all that a sandbox started ends with its first process", async () => {
+    const script = "setsid sleep 900 & (sleep 901 &) ; nohup sleep 902 >/dev/null & sleep 0.1";
+    await bench.probe("sb-a", script);
+    expect((await leftovers(bench.stateDir)).processes).toBeGreaterThanOrEqual(5);
+    kill(await bench.first("sb-a"));
+    await until("no processes", async () => (await leftovers(bench.stateDir)).processes === 0);
+    expect(await bench.left()).toContain("1 sandboxes");
+    await bench.remove("sb-a");
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("a sandbox ends with its supervisor", async () => {
+    await bench.create("sb-a");
+    const first = await bench.first("sb-a");
+    kill(await bench.supervisor("sb-a"));
+    await until("its end", () => !isAlive(first));
+    expect(await bench.provider.list(signal())).toMatchObject([{ sandbox: "sb-a", phase: "failed" }]);
+  });
+
+  test("a launcher that dies costs no sandbox, and the next create starts another", async () => {
+    await bench.create("sb-a");
+    const { ppid } = await parentOf((await bench.supervisor("sb-a")).pid);
+    process.kill(ppid, "SIGKILL");
+    await until("the launcher's end", async () => (await leftovers(bench.stateDir)).services === 1);
+    await until("a new one", () =>
+      bench.create("sb-b").then(
+        () => true,
+        () => bench.remove("sb-b").then(() => false),
+      ),
+    );
+    const phases = (await bench.provider.list(signal())).map(({ phase }) => phase);
+    expect(phases).toEqual(["running", "running"]);
+  });
+
+  test("what a pool left half made is listed, and can be removed", async () => {
+    const folder = join(bench.stateDir, "sandboxes/sb-half");
+    await mkdir(folder, { recursive: true });
+    await writeFile(
+      join(folder, "meta.json"),
+      JSON.stringify({ sandbox: "sb-half", tenant: "acme", run: "r", uid: "u1", image: "host" }),
+    );
+    await mkdir(join(bench.stateDir, "sandboxes/sb-gone~/upper"), { recursive: true });
+    const listed = await bench.provider.list(signal());
+    expect(listed.sort((a, b) => a.sandbox.localeCompare(b.sandbox))).toMatchObject([
+      { sandbox: "sb-gone", phase: "failed", reason: "removing" },
+      { sandbox: "sb-half", tenant: "acme", uid: "u1", phase: "failed" },
+    ]);
+    await Promise.all(listed.map(({ sandbox }) => bench.remove(sandbox)));
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("files of any name and mode, and folders nobody may enter, are removed", async () => {
+    const script = `mkdir -p /tmp/a/b && touch "/tmp/a/$(printf '\\377\\376 \\n x')" /tmp/a/-rf && chmod 000 /tmp/a/b /tmp/a
+      mkdir -p /tmp/deep; cd /tmp/deep; for i in $(seq 200); do mkdir long-folder-name-$i && cd long-folder-name-$i; done
+      ln -s / /tmp/root; mkfifo /tmp/pipe; touch /usr/bin/ls; rm -rf /usr/share/doc; chattr +i /etc/hostname; true`;
+    await bench.probe("sb-a", script);
+    await bench.remove("sb-a");
+    expect(await bench.left()).toEqual([]);
+    expect(await Bun.file("/usr/bin/ls").exists()).toBe(true);
+  });
+
+  test("a create that fails in the kernel leaves nothing, and says what failed", async () => {
+    const lower = join(bench.folder, "rootfs");
+    await mkdir(join(lower, "etc"), { recursive: true });
+    const failure = await bench.create("sb-a", { image: lower }).then(
+      () => "",
+      (error: Error) => error.message,
+    );
+    expect(failure).toContain("/bin/sh");
+    expect(failure).toContain("No such file");
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("a sandbox's output on the machine's disk is bounded", async () => {
+    await bench.probe("sb-a", "head -c 5000000 /dev/zero | tr '\\0' 'x'; echo; echo last words");
+    const log = await bench.log("sb-a");
+    expect(log.length).toBeLessThanOrEqual(256 * 1024);
+    expect(log).toContain("last words");
+  });
+});
+
+async function parentOf(pid: number): Promise<{ ppid: number }> {
+  const stat = await Bun.file(`/proc/${pid}/stat`).text();
+  return { ppid: Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]) };
+}

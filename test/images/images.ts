@@ -1,0 +1,142 @@
+// Makers of small images, without any registry: root file systems, OCI layouts and docker-archive tars.
+import { createHash } from "node:crypto";
+import { chmod, copyFile, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { pack } from "tar-stream";
+
+/** One entry of a layer. A whiteout is a file whose name starts with `.wh.` (OCI image-spec, layer.md). */
+export interface Entry {
+  name: string;
+  type?: "file" | "directory" | "symlink" | "link";
+  content?: string | Uint8Array;
+  linkname?: string;
+  mode?: number;
+  uid?: number;
+  gid?: number;
+}
+
+/** Where Debian's package busybox-static puts it. */
+export const BUSYBOX = "/bin/busybox";
+const APPLETS =
+  "sh ls cat id echo sleep mkdir rm touch ps stat hostname kill grep wc dd mount umount chroot nc env head find";
+const PASSWD = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n";
+const GROUP = "root:x:0:\nagent:x:1000:\nextra:x:1001:agent\n";
+
+/** The smallest useful root file system: busybox and two users. */
+export async function busyboxEntries(): Promise<Entry[]> {
+  const folders = ["bin", "etc", "root", "home", "home/agent", "tmp"];
+  return [
+    ...folders.map((name): Entry => ({ name, type: "directory", mode: name === "tmp" ? 0o1777 : 0o755 })),
+    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
+    ...APPLETS.split(" ").map(
+      (name): Entry => ({ name: `bin/${name}`, type: "symlink", linkname: "busybox" }),
+    ),
+    { name: "etc/passwd", content: PASSWD },
+    { name: "etc/group", content: GROUP },
+  ];
+}
+
+/** A root file system folder of nothing but busybox. */
+export async function makeBusyboxRoot(folder: string): Promise<string> {
+  for (const entry of await busyboxEntries()) {
+    const path = join(folder, entry.name);
+    await mkdir(dirname(path), { recursive: true });
+    if (entry.type === "directory") await mkdir(path, { recursive: true });
+    else if (entry.type === "symlink") await symlink(entry.linkname ?? "", path);
+    else if (entry.name === "bin/busybox") await copyFile(BUSYBOX, path);
+    else await writeFile(path, entry.content ?? "");
+    if (entry.mode !== undefined && entry.type !== "symlink") await chmod(path, entry.mode);
+  }
+  return folder;
+}
+
+/** A tar of `entries`, in their order. */
+export async function makeTar(entries: Entry[]): Promise<Buffer> {
+  const tar = pack();
+  for (const { name, type = "file", content = "", linkname, mode, uid = 0, gid = 0 } of entries) {
+    const size = type === "file" ? Buffer.from(content).length : 0;
+    const header = {
+      name,
+      type,
+      size,
+      mode: mode ?? (type === "directory" ? 0o755 : 0o644),
+      uid,
+      gid,
+      mtime: new Date(0),
+    };
+    tar.entry(
+      linkname === undefined ? header : { ...header, linkname },
+      type === "file" ? Buffer.from(content) : undefined,
+    );
+  }
+  tar.finalize();
+  const parts: Buffer[] = [];
+  for await (const part of tar) parts.push(Buffer.from(part));
+  return Buffer.concat(parts);
+}
+
+export interface ImageParts {
+  /** Lowest first. */
+  layers: Entry[][];
+  /** Docker's `config` of the image: Env, User, WorkingDir, Entrypoint, Cmd. */
+  config?: Record<string, unknown>;
+  /** Compress the layers, as registries do; default true. */
+  gzip?: boolean;
+}
+
+const sha256 = (data: Uint8Array): string => createHash("sha256").update(data).digest("hex");
+
+async function build({ layers, config = {}, gzip = true }: ImageParts) {
+  const tars = await Promise.all(layers.map(makeTar));
+  const blobs = tars.map((tar) => (gzip ? gzipSync(tar) : tar));
+  const diffIds = tars.map((tar) => `sha256:${sha256(tar)}`);
+  const architecture = process.arch === "arm64" ? "arm64" : "amd64";
+  const whole = { architecture, os: "linux", config, rootfs: { type: "layers", diff_ids: diffIds } };
+  return { blobs, configJson: Buffer.from(JSON.stringify(whole)) };
+}
+
+/** An OCI layout folder (image-spec, image-layout.md). Answers the blobs' paths, layers first, for tests that damage one. */
+export async function makeOciLayout(folder: string, parts: ImageParts): Promise<string[]> {
+  const { blobs, configJson } = await build(parts);
+  const paths: string[] = [];
+  await mkdir(join(folder, "blobs/sha256"), { recursive: true });
+  const put = async (data: Uint8Array, mediaType: string) => {
+    const path = join(folder, "blobs/sha256", sha256(data));
+    await writeFile(path, data);
+    paths.push(path);
+    return { mediaType, digest: `sha256:${sha256(data)}`, size: data.length };
+  };
+  const kind = "application/vnd.oci.image";
+  const suffix = parts.gzip === false ? "" : "+gzip";
+  const layers = [];
+  for (const blob of blobs) layers.push(await put(blob, `${kind}.layer.v1.tar${suffix}`));
+  const config = await put(configJson, `${kind}.config.v1+json`);
+  const manifest = { schemaVersion: 2, mediaType: `${kind}.manifest.v1+json`, config, layers };
+  const entry = await put(Buffer.from(JSON.stringify(manifest)), `${kind}.manifest.v1+json`);
+  await writeFile(join(folder, "index.json"), JSON.stringify({ schemaVersion: 2, manifests: [entry] }));
+  await writeFile(join(folder, "oci-layout"), JSON.stringify({ imageLayoutVersion: "1.0.0" }));
+  return paths;
+}
+
+/** A docker-archive tar, as `docker save` before version 25 wrote it: plain layers, manifest.json. */
+export async function makeDockerArchive(
+  path: string,
+  parts: ImageParts,
+  tag = "small:latest",
+): Promise<string> {
+  const { blobs, configJson } = await build({ ...parts, gzip: false });
+  const layers = blobs.map((blob) => `${sha256(blob)}/layer.tar`);
+  const config = `${sha256(configJson)}.json`;
+  const manifest = JSON.stringify([{ Config: config, RepoTags: [tag], Layers: layers }]);
+  const files = new Map(layers.map((name, i) => [name, blobs[i] ?? ""]));
+  await writeFile(
+    path,
+    await makeTar([
+      ...[...files].map(([name, content]): Entry => ({ name, content })),
+      { name: config, content: configJson },
+      { name: "manifest.json", content: manifest },
+    ]),
+  );
+  return path;
+}
