@@ -19,7 +19,12 @@ export function lazyLog({ level, file }: LogOptions): Log & { flushed(): Promise
   const load = async (): Promise<Log> => {
     const { pino } = await import("pino");
     const destination = pino.destination({ dest: file ?? 2, sync: true, append: true, mkdir: false });
-    return pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, destination);
+    const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, destination);
+    const write =
+      (at: LogLevel) =>
+      (fields: object, message: string): void =>
+        logger[at](fields, message);
+    return { debug: write("debug"), info: write("info"), warn: write("warn"), error: write("error") };
   };
   const line =
     (at: LogLevel) =>

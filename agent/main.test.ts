@@ -1,0 +1,186 @@
+// The daemon as a program, against a real nats-server: in the machine's root, and in roots with next to nothing.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buildDaemon } from "./build.ts";
+import { alive, until } from "./exec/testing.ts";
+import { EXIT } from "./main.ts";
+import { type TestDaemon, type TestMesh, testMesh } from "./testing.ts";
+
+let mesh: TestMesh;
+let folder: string;
+let agent: string;
+beforeAll(async () => {
+  folder = buildDaemon();
+  agent = join(folder, "sandmesh-agent");
+  mesh = await testMesh();
+}, 120_000);
+afterAll(() => mesh[Symbol.asyncDispose]());
+
+const text = (data: Uint8Array | undefined): string => Buffer.from(data ?? []).toString();
+
+async function endByTerm(daemon: TestDaemon): Promise<void> {
+  process.kill(daemon.pid, "SIGTERM");
+  expect(await daemon.exited).toBe(EXIT.ended);
+}
+
+describe("the daemon", () => {
+  test("becomes ready, runs commands, and ends all of them on SIGTERM", async () => {
+    const daemon = await mesh.start({ argv: [agent] });
+    const end = await daemon.exec({ shell: "echo hi; sleep 71 & echo $! >&2; exit 3" });
+    expect(end.outcome).toEqual({ type: "exited", code: 3 });
+    expect(text(end.stdout)).toBe("hi\n");
+    const background = Number(text(end.stderr));
+    expect(await alive(background)).toBe(true);
+    const running = daemon.exec({ argv: ["sleep", "72"] });
+    running.catch(() => {});
+    await endByTerm(daemon);
+    expect(await alive(background)).toBe(false);
+  }, 30_000);
+
+  test("hides from itself what the image's environment would do to it, and hands it to commands", async () => {
+    const hostile = {
+      LD_PRELOAD: "/no/such.so",
+      LD_LIBRARY_PATH: "/no/such",
+      BUN_OPTIONS: "--no-such-option",
+      BUN_BE_BUN: "1",
+      NODE_OPTIONS: "--no-such-option",
+      LANG: "xx_XX.NONE",
+      LC_ALL: "",
+      SANDMESH_KEPT_FORGED: "1",
+    };
+    const daemon = await mesh.start({
+      argv: [agent],
+      env: hostile,
+      bootstrap: { env: { GIVEN: "by pool" } },
+    });
+    const end = await daemon.exec({ argv: ["/usr/bin/env"] });
+    const lines = text(end.stdout).split("\n");
+    for (const [name, value] of Object.entries(hostile))
+      if (!name.startsWith("SANDMESH")) expect(lines).toContain(`${name}=${value}`);
+    expect(lines).toContain("GIVEN=by pool");
+    const own = lines.map((line) => line.split("=")[0] ?? "").filter((name) => name.startsWith("SANDMESH_"));
+    expect(own).toEqual(["SANDMESH_COMMAND"]);
+    await endByTerm(daemon);
+  }, 30_000);
+
+  test("keeps no secret where commands of its user can read it", async () => {
+    const daemon = await mesh.start({ argv: [agent] });
+    const end = await daemon.exec({
+      shell:
+        "tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' ' ' < /proc/$PPID/cmdline; echo; ls -l /proc/$PPID/fd",
+    });
+    expect(end.outcome).toEqual({ type: "exited", code: 0 });
+    expect(text(end.stdout)).not.toContain("jwt");
+    expect(text(end.stdout)).not.toContain("BOOTSTRAP");
+    expect(text(end.stdout)).not.toContain("memfd");
+    await endByTerm(daemon);
+  }, 30_000);
+
+  test("tells what is wrong with how it is started, by message and exit code", async () => {
+    const wrong = mesh.spawn({ argv: [agent], bootstrap: { sandbox: "a.b" } });
+    expect(await wrong.exited).toBe(EXIT.usage);
+    expect(await wrong.stderr).toContain("sandbox");
+    expect(await mesh.spawn({ argv: [agent, "--no-such-option"] }).exited).toBe(EXIT.usage);
+    const refused = mesh.spawn({
+      argv: [agent],
+      bootstrap: { boot_timeout_ms: 700, urls: ["nats://127.0.0.1:1"] },
+    });
+    expect(await refused.exited).toBe(EXIT.notReady);
+  }, 30_000);
+
+  test("ends itself when the pool is not heard any more", async () => {
+    const daemon = await mesh.start({ argv: [agent], deadManMs: 300 });
+    expect(await daemon.exited).toBe(EXIT.abandoned);
+  }, 30_000);
+
+  test("ends, with what it runs, when the pool releases it", async () => {
+    const daemon = await mesh.start({ argv: [agent] });
+    const end = await daemon.exec({ shell: "setsid sleep 73 >/dev/null 2>&1 & echo $!" });
+    daemon.control("release", { version: 1, generation: 1, reason: "done" });
+    expect(await daemon.exited).toBe(EXIT.ended);
+    expect(await alive(Number(text(end.stdout)))).toBe(false);
+  }, 30_000);
+});
+
+/** Runs the launcher as PID 1 of its own pid and mount namespace in `root`, with the daemon's folder mounted read-only. */
+const inRoot = (root: string, before = ""): string[] => [
+  "unshare",
+  ...["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"],
+  "sh",
+  "-c",
+  `set -e; R="$1"; mount --bind "$R" "$R"; mount -t proc proc "$R/proc"
+   mount --bind "$2" "$R/sandmesh"; mount -o remount,bind,ro "$R/sandmesh"
+   for d in null urandom zero; do touch "$R/dev/$d"; mount --bind "/dev/$d" "$R/dev/$d"; done
+   ${before}
+   exec chroot "$R" /sandmesh/sandmesh-agent`,
+  "sh",
+  root,
+  folder,
+];
+
+// Mounts and chroot need root; the local provider's tests cover unprivileged users.
+describe.if(process.getuid?.() === 0)("in a root of its own, as PID 1", () => {
+  let roots: string;
+  beforeAll(() => {
+    roots = mkdtempSync(join(tmpdir(), "roots-test-"));
+  });
+  afterAll(() => rmSync(roots, { recursive: true, force: true }));
+  const makeRoot = (name: string): string => {
+    const root = join(roots, name);
+    for (const sub of ["proc", "dev", "sandmesh"]) mkdirSync(join(root, sub), { recursive: true });
+    return root;
+  };
+
+  test("with nothing but busybox: shell, users, orphans", async () => {
+    const root = makeRoot("busybox");
+    mkdirSync(join(root, "bin"));
+    copyFileSync("/bin/busybox", join(root, "bin/busybox"));
+    const daemon = await mesh.start({ argv: inRoot(root), env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" } });
+    const end = await daemon.exec({
+      shell: "echo $PPID; (setsid busybox true &); busybox id -u; busybox pwd",
+    });
+    expect(text(end.stdout)).toBe("1\n0\n/\n");
+    expect((await daemon.exec({ argv: ["bash"] })).outcome).toMatchObject({ reason: "no_such_program" });
+    const info = await daemon.request("info", {});
+    expect(info).toMatchObject({ pid: 1, shells: ["/bin/busybox sh"] });
+    await until("no orphan is left", async () => {
+      const list = await daemon.exec({ shell: "busybox grep -l '^State:.Z' /proc/[0-9]*/status" });
+      return list.outcome.type === "exited" && list.outcome.code === 1;
+    });
+    daemon.control("release", { version: 1, generation: 1, reason: "done" });
+    expect(await daemon.exited).toBe(EXIT.ended);
+  }, 60_000);
+
+  test("with one static program and no shell; a hostile ld.so.preload", async () => {
+    const root = makeRoot("scratch");
+    copyFileSync("/bin/busybox", join(root, "echo"));
+    mkdirSync(join(root, "etc"));
+    writeFileSync(join(root, "etc/ld.so.preload"), "/no/such/library.so\n");
+    const daemon = await mesh.start({ argv: inRoot(root), env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" } });
+    expect(text((await daemon.exec({ argv: ["/echo", "a", "b"] })).stdout)).toBe("a b\n");
+    expect((await daemon.exec({ shell: "echo" })).outcome).toMatchObject({
+      type: "not_started",
+      reason: "no_shell",
+    });
+    daemon.control("release", { version: 1, generation: 1, reason: "done" });
+    expect(await daemon.exited).toBe(EXIT.ended);
+    expect(await daemon.stderr).toBe("");
+  }, 60_000);
+
+  test("without /proc or /dev/urandom: one clear line", async () => {
+    const root = makeRoot("nothing");
+    const noProc = mesh.spawn({ argv: inRoot(root, 'umount "$R/proc"') });
+    expect([await noProc.exited, await noProc.stderr]).toEqual([
+      EXIT.cannotRun,
+      "sandmesh-agent: this sandbox has no /proc; mount proc there\n",
+    ]);
+    const noRandom = mesh.spawn({ argv: inRoot(root, 'umount "$R/dev/urandom"; rm "$R/dev/urandom"') });
+    expect([await noRandom.exited, await noRandom.stderr]).toEqual([
+      EXIT.cannotRun,
+      "sandmesh-agent: this sandbox has no readable /dev/urandom\n",
+    ]);
+    expect(existsSync(join(root, "proc"))).toBe(true);
+  }, 60_000);
+});

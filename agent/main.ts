@@ -1,0 +1,167 @@
+// The daemon's entry: `sandmesh-agent` starts it in a sandbox. Enrols, says ready, executes until it is released.
+import { statSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
+import { type End, openEndpoint } from "../broker/endpoint/index.ts";
+import { Commands } from "./exec/exec.ts";
+import { resolveUser } from "./exec/user.ts";
+import { createExecutor } from "./executor.ts";
+import { Engine } from "./native/engine.ts";
+import { readBootstrap } from "./process/bootstrap.ts";
+import { bytesOf, commandEnvironment, type Environment } from "./process/environment.ts";
+import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
+import { settleProcess } from "./process/settle.ts";
+import { DAEMON_VERSION } from "./process/version.ts";
+
+/** How the daemon ends; what its parent (a provider, a container engine) sees. The launcher answers 5 itself. */
+export const EXIT = {
+  /** Released by the pool, or asked to end by a signal. */
+  ended: 0,
+  /** A fault of its own; the log says which. */
+  fault: 1,
+  /** Options or bootstrap are wrong. */
+  usage: 2,
+  /** Not enrolled or not connected within the bootstrap's time, or refused. */
+  notReady: 3,
+  /** The pool was not heard for too long (dead man's switch), or the connection is gone for good. */
+  abandoned: 4,
+  /** No /proc, /dev/urandom or /dev/null, or no loader beside the launcher. */
+  cannotRun: 5,
+} as const;
+
+/** Between SIGTERM to all commands and SIGKILL, ms. */
+const GRACE_MS = 1000;
+
+const USAGE = `usage: sandmesh-agent [--bootstrap FILE] [--log FILE] [--log-level ${LOG_LEVELS.join("|")}] [--version]
+
+Runs in a sandbox, started by a provider. What it is to do comes as JSON in SANDMESH_BOOTSTRAP or FILE.`;
+
+interface Options {
+  native: string | undefined;
+  bootstrap: { file?: string; fd?: number };
+  log: { level: LogLevel; file?: string };
+  say: string | undefined;
+}
+
+/** Throws InvalidRequestError or parseArgs' TypeError on what it does not know. */
+function readOptions(args: string[]): Options {
+  const text = { type: "string" } as const;
+  const flag = { type: "boolean" } as const;
+  const { values } = parseArgs({
+    args,
+    options: {
+      native: text,
+      bootstrap: text,
+      "bootstrap-fd": text,
+      log: text,
+      "log-level": text,
+      version: flag,
+      help: flag,
+    },
+  });
+  const fd = values["bootstrap-fd"];
+  const level = LOG_LEVELS.find((name) => name === (values["log-level"] ?? "warn"));
+  if (level === undefined)
+    throw new InvalidRequestError(`--log-level must be one of ${LOG_LEVELS.join(", ")}`, {
+      field: "log-level",
+    });
+  return {
+    native: values.native,
+    bootstrap: {
+      ...(values.bootstrap !== undefined && { file: values.bootstrap }),
+      ...(fd !== undefined && values.bootstrap === undefined && { fd: Number(fd) }),
+    },
+    log: { level, ...(values.log !== undefined && { file: values.log }) },
+    say: values.version ? DAEMON_VERSION : values.help ? USAGE : undefined,
+  };
+}
+
+async function nativePath(given: string | undefined): Promise<string> {
+  // Without the launcher this is a checkout.
+  return given ?? (await import("./native/compile.ts")).checkoutNative();
+}
+
+/** As container engines do, HOME is the user's where the image does not say. */
+function withHome(environment: Environment): Environment {
+  if (environment.has("HOME")) return environment;
+  const home = resolveUser(String(process.getuid?.() ?? 0))?.home ?? "/";
+  return new Map(environment).set("HOME", bytesOf(home));
+}
+
+/** The sandbox's working folder: the bootstrap's where it is one, otherwise where the image put the daemon. */
+function workingFolder({ cwd }: Bootstrap): string {
+  const isFolder = cwd !== undefined && (statSync(cwd, { throwIfNoEntry: false })?.isDirectory() ?? false);
+  return cwd !== undefined && isFolder ? cwd : process.cwd();
+}
+
+/** Runs the daemon to its end; answers its exit code. */
+export async function runDaemon(args: string[]): Promise<number> {
+  let options: Options;
+  try {
+    options = readOptions(args);
+  } catch (thrown) {
+    console.error(`sandmesh-agent: ${thrown instanceof Error ? thrown.message : String(thrown)}\n${USAGE}`);
+    return EXIT.usage;
+  }
+  if (options.say !== undefined) {
+    console.log(options.say);
+    return EXIT.ended;
+  }
+  const log = lazyLog(options.log);
+  process.on("uncaughtException", (error) =>
+    log.error({ error: String(error), stack: error.stack }, "uncaught"),
+  );
+  process.on("unhandledRejection", (error) => log.error({ error: String(error) }, "unhandled rejection"));
+  try {
+    return await live(options, log);
+  } catch (thrown) {
+    const error = toSandmeshError(thrown);
+    log.error({ code: error.code, error: error.message }, "the daemon ends");
+    if (error instanceof InvalidRequestError) return EXIT.usage;
+    return error.code === "internal" ? EXIT.fault : EXIT.notReady;
+  } finally {
+    await log.flushed();
+  }
+}
+
+async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<number> {
+  const engine = await Engine.open(await nativePath(options.native));
+  const own = settleProcess(engine);
+  const text = process.env.SANDMESH_BOOTSTRAP;
+  delete process.env.SANDMESH_BOOTSTRAP;
+  const bootstrap = readBootstrap({ ...options.bootstrap, ...(text !== undefined && { text }) });
+  const environment = withHome(commandEnvironment(own, bootstrap.env));
+  const cwd = workingFolder(bootstrap);
+  // A folder that the image wants to unmount or remove must not be held by the daemon.
+  process.chdir("/");
+  const commands = new Commands({ engine, environment, cwd });
+  const executor = createExecutor({ commands, environment, cwd });
+  let stop: (() => void) | undefined;
+  const stopped = new Promise<void>((resolve) => {
+    stop = resolve;
+  });
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, () => stop?.());
+  const opening = openEndpoint({ bootstrap, executor, log, graceMs: GRACE_MS });
+  // A signal before readiness: nothing runs yet.
+  const endpoint = await Promise.race([opening, stopped.then(() => undefined)]);
+  if (endpoint === undefined) return EXIT.ended;
+  const { sandbox } = bootstrap;
+  log.info({ sandbox, incarnation: endpoint.incarnation, version: DAEMON_VERSION }, "ready");
+  const end = await Promise.race([endpoint.ended, stopped.then(() => undefined)]);
+  if (end === undefined) await endpoint.close();
+  return exitCode(end);
+}
+
+function exitCode(end: End | undefined): number {
+  switch (end?.why) {
+    case undefined:
+    case "released":
+    case "closed":
+      return EXIT.ended;
+    case "dead_man":
+    case "disconnected":
+      return EXIT.abandoned;
+  }
+}
+
+if (import.meta.main) process.exit(await runDaemon(process.argv.slice(2)));

@@ -1,0 +1,151 @@
+// For tests of the daemon as a program: a pool's side of a boot, a daemon process, and a user's requests to it.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import {
+  check,
+  controlSubject,
+  decode,
+  ENROL_WILDCARD,
+  EndFrame,
+  EnrolRequest,
+  encode,
+  newSandboxId,
+  newUuidV7,
+  parse,
+  parseAnswer,
+  parseSubject,
+  READY_WILDCARD,
+  Ready,
+  sandboxSubject,
+} from "../broker/contract/index.ts";
+import type { Link } from "../broker/link/link.ts";
+import { type TestServer, testServer } from "../broker/server/testing.ts";
+
+const TENANT = "acme";
+const TTL_MS = 600_000;
+
+export interface DaemonOptions {
+  /** How it is started; the bootstrap is in the environment of whoever runs this. */
+  argv: string[];
+  env?: Record<string, string>;
+  bootstrap?: Record<string, unknown>;
+  deadManMs?: number;
+}
+
+export interface TestDaemon {
+  sandbox: string;
+  pid: number;
+  bootMs: number;
+  exited: Promise<number>;
+  stderr: Promise<string>;
+  exec(request: Record<string, unknown>): Promise<EndFrame>;
+  /** A word of the pool. */
+  control(verb: string, message: object): void;
+  request(verb: string, message: object): Promise<Record<string, unknown>>;
+}
+
+export interface TestMesh extends AsyncDisposable {
+  server: TestServer;
+  start(options: DaemonOptions): Promise<TestDaemon>;
+  /** Starts one that is not expected to become ready. */
+  spawn(options: DaemonOptions): { exited: Promise<number>; stderr: Promise<string> };
+}
+
+export async function testMesh(): Promise<TestMesh> {
+  const server = await testServer();
+  const folder = mkdtempSync(join(tmpdir(), "daemon-test-"));
+  const pool = await server.pool();
+  const user = await server.user(TENANT, "ann");
+  const ready = new Map<string, (ready: Ready) => void>();
+  const deadMan = new Map<string, number>();
+  const running = new Set<Bun.Subprocess>();
+  pool.subscribe(ENROL_WILDCARD, (message) => {
+    const subject = parseSubject(message.subject);
+    if (subject?.kind !== "enrol") return;
+    const { tenant, sandbox } = subject;
+    const { public_key } = parse(EnrolRequest, message.data);
+    const jwt = server.keys.mintSandbox({ tenant, sandbox, publicKey: public_key, ttlMs: TTL_MS });
+    message.respond(encode({ jwt, dead_man_ms: deadMan.get(sandbox) ?? TTL_MS }));
+  });
+  pool.subscribe(READY_WILDCARD, (message) => {
+    const subject = parseSubject(message.subject);
+    if (subject?.kind === "event" && subject.scope === "sandbox")
+      ready.get(subject.of)?.(check(Ready, decode(message.data)));
+  });
+  await pool.flush();
+
+  const launch = ({ argv, env, bootstrap, deadManMs }: DaemonOptions) => {
+    const sandbox = newSandboxId();
+    if (deadManMs !== undefined) deadMan.set(sandbox, deadManMs);
+    const credentials = server.keys.mintBootstrap({ tenant: TENANT, sandbox, ttlMs: TTL_MS });
+    const text = JSON.stringify({
+      version: 1,
+      urls: [server.url],
+      tenant: TENANT,
+      sandbox,
+      generation: 1,
+      ...credentials,
+      boot_timeout_ms: 20_000,
+      ...bootstrap,
+    });
+    const child = Bun.spawn(argv, {
+      env: { PATH: process.env.PATH ?? "", ...env, SANDMESH_BOOTSTRAP: text },
+      stdin: "ignore",
+      stdout: "ignore",
+      stderr: "pipe",
+      cwd: "/",
+    });
+    running.add(child);
+    void child.exited.then(() => running.delete(child));
+    const stderr = child.stderr.text();
+    return { sandbox, child, stderr };
+  };
+
+  return {
+    server,
+    spawn(options) {
+      const { child, stderr } = launch(options);
+      return { exited: child.exited, stderr };
+    },
+    async start(options) {
+      const announced = Promise.withResolvers<Ready>();
+      const { sandbox, child, stderr } = launch(options);
+      ready.set(sandbox, announced.resolve);
+      const gone = child.exited.then(async (code) => {
+        throw new Error(`the daemon ended with ${code} before it was ready: ${await stderr}`);
+      });
+      gone.catch(() => {});
+      const { boot_ms } = await Promise.race([announced.promise, gone]);
+      pool.publish(
+        controlSubject(TENANT, sandbox, "welcome"),
+        encode({ version: 1, generation: 1, dead_man_ms: options.deadManMs ?? TTL_MS }),
+      );
+      return daemonOf(user, pool, { sandbox, pid: child.pid, bootMs: boot_ms, exited: child.exited, stderr });
+    },
+    async [Symbol.asyncDispose]() {
+      const children = [...running];
+      for (const child of children) child.kill("SIGKILL");
+      await Promise.all(children.map((child) => child.exited));
+      await server.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function daemonOf(
+  user: Link,
+  pool: Link,
+  facts: Pick<TestDaemon, "sandbox" | "pid" | "bootMs" | "exited" | "stderr">,
+): TestDaemon {
+  const { sandbox } = facts;
+  const ask = (verb: string, message: object) =>
+    user.request(sandbox, sandboxSubject(TENANT, sandbox, verb), encode(message), { timeoutMs: 30_000 });
+  return {
+    ...facts,
+    control: (verb, message) => pool.publish(controlSubject(TENANT, sandbox, verb), encode(message)),
+    request: async (verb, message) => decode((await ask(verb, { version: 1, ...message })).data),
+    exec: async (request) =>
+      parseAnswer(EndFrame, (await ask("exec", { version: 1, id: newUuidV7(), ...request })).data),
+  };
+}
