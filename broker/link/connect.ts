@@ -1,6 +1,6 @@
 // Connects to NATS: `connect` answers a Link (link.ts). Works in Bun and Node, also over a unix socket.
 import { InvalidRequestError } from "../contract/index.ts";
-import { type Credentials, type Identity, identityOf } from "../credentials/index.ts";
+import { type Credentials, type Identity, identityOf, publicKeyOf } from "../credentials/index.ts";
 import type { Link } from "./link.ts";
 import { NatsLink } from "./nats-link.ts";
 import type { ReconnectDelays } from "./protocol.ts";
@@ -41,7 +41,9 @@ const DEFAULT_DELAYS: ReconnectDelays = { firstMs: 200, baseMs: 1_000, maxMs: 5_
 export async function connect(options: ConnectOptions): Promise<Link> {
   const { credentials, urls, relay, ca, onError } = options;
   const current = typeof credentials === "function" ? credentials : () => credentials;
-  const identity = identityOf(current().jwt);
+  const first = current();
+  const identity = identityOf(first.jwt);
+  publicKeyOf(first.seed);
   const tenant = options.tenant ?? identity.tenant ?? "";
   const user = options.user ?? userOf(identity);
   const link = new NatsLink({

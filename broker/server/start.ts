@@ -22,6 +22,7 @@ import {
   keyRingOf,
   type OperatorKeys,
   parseOperatorKeys,
+  signAccount,
   signOperatorJwts,
 } from "./operator.ts";
 
@@ -55,7 +56,9 @@ export interface Server {
   /** Of nats-server itself. */
   readonly pid: number;
   readonly keys: KeyRing;
-  /** Refuses the user's key from now on and cuts its connections. Resolves when the server was told. */
+  /** Refuses credentials of this key that were issued until now, for ever, and cuts its connections. The accounts are in
+   * the memory resolver: the account's JWT is signed anew with the revocation, and the server reloads its
+   * configuration. (With another resolver, push such a JWT to it.) */
   revoke(publicKey: string): void;
   /** Ends it (SIGTERM, SIGKILL after 5 s) and resolves when it is gone. */
   stop(): Promise<void>;
@@ -96,6 +99,7 @@ async function start(
   const host = options.host ?? "127.0.0.1";
   const monitorPort = options.monitor === undefined ? undefined : options.monitor || -1;
   const config = join(stateDir, "nats-server.conf");
+  let jwts = signOperatorJwts(keys);
   const writeConfig = (listenPort: number) =>
     writePrivate(
       config,
@@ -105,7 +109,7 @@ async function start(
         stateDir,
         monitorPort,
         tls: options.tls,
-        jwts: signOperatorJwts(keys),
+        jwts,
       }),
     );
   writeConfig(port);
@@ -131,6 +135,7 @@ async function start(
     revoke(publicKey) {
       keys.revoked[publicKey] = Math.floor(Date.now() / 1000);
       writePrivate(join(stateDir, "keys.json"), JSON.stringify(keys));
+      jwts = { ...jwts, account: signAccount(keys) };
       writeConfig(ports.port);
       child.kill("SIGHUP");
     },

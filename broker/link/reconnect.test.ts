@@ -1,0 +1,124 @@
+// The server dies and comes back: links come back by themselves, and whoever waits gets an answer or a typed error.
+import { describe, expect, test } from "bun:test";
+import { ConnectionError, DeadlineError } from "../contract/index.ts";
+import { testServer, until } from "../server/testing.ts";
+import { type Deadline, Deadlines } from "./deadlines.ts";
+import type { Link } from "./link.ts";
+import { reconnectDelayMs } from "./protocol.ts";
+
+const body = (text: string) => Buffer.from(text);
+const soon = { reconnect: { firstMs: 20, baseMs: 50, maxMs: 100 } };
+const returned = (link: Link) =>
+  new Promise<void>((done) => link.onStatus((connected) => connected && done()));
+
+test("after kill -9 of the server all links come back with their subscriptions, and requests work", async () => {
+  await using server = await testServer();
+  const box = await server.sandbox("acme", "sb-1", soon);
+  box.subscribe("sbx.v1.acme.sb-1.*", (message) => message.respond(message.data));
+  await box.flush();
+  const users = await Promise.all(Array.from({ length: 8 }, (_, i) => server.user("acme", `u${i}`, soon)));
+  const ask = (user: Link, timeoutMs: number) =>
+    user.request("sb-1", "sbx.v1.acme.sb-1.x", body("hello"), { timeoutMs });
+  await Promise.all(users.map((user) => ask(user, 10_000)));
+  const { url } = server;
+  for (let round = 0; round < 3; round++) {
+    const back = [box, ...users].map(returned);
+    await server.kill();
+    await server.restart();
+    await Promise.all(back);
+    expect(server.url).toBe(url);
+    // The sandbox's link flushed its return before the users ask: nobody is unreachable.
+    await box.flush();
+    const answers = await Promise.all(users.map((user) => ask(user, 10_000)));
+    expect(answers.map((answer) => Buffer.from(answer.data).toString())).toEqual(users.map(() => "hello"));
+  }
+});
+
+test("what is asked while the server is away is sent once it is back, and what was under way ends at its deadline", async () => {
+  await using server = await testServer();
+  const box = await server.sandbox("acme", "sb-1", soon);
+  const seen: string[] = [];
+  box.subscribe("sbx.v1.acme.sb-1.*", (message) => {
+    const text = Buffer.from(message.data).toString();
+    seen.push(text);
+    if (text !== "silent") message.respond(message.data);
+  });
+  await box.flush();
+  const user = await server.user("acme", "ann", soon);
+  const lost = user.request("sb-1", "sbx.v1.acme.sb-1.x", body("silent"), { timeoutMs: 1_500 });
+  lost.catch(() => {});
+  await until("it arrived", () => seen.includes("silent"));
+  const away = new Promise<void>((done) => user.onStatus((connected) => !connected && done()));
+  await server.kill();
+  await away;
+  const held = user.request("sb-1", "sbx.v1.acme.sb-1.x", body("held"), { timeoutMs: 20_000 });
+  const answered = held.then(
+    (answer) => Buffer.from(answer.data).toString(),
+    // The user's link may be back before the sandbox's: then the server says so at once.
+    (error: { code: string }) => error.code,
+  );
+  const flushed = user.flush();
+  const back = returned(box);
+  await server.restart();
+  await back;
+  await flushed;
+  const outcome = await answered;
+  expect(["held", "unreachable"]).toContain(outcome);
+  await expect(lost).rejects.toBeInstanceOf(DeadlineError);
+  expect(seen.filter((text) => text === "silent").length).toBe(1);
+});
+
+test("a server that never comes back: requests end at their deadline, and more than is held is refused", async () => {
+  await using server = await testServer();
+  const user = await server.user("acme", "ann", soon);
+  const away = new Promise<void>((done) => user.onStatus((connected) => !connected && done()));
+  await server.kill();
+  await away;
+  const asked = user.request("sb-1", "sbx.v1.acme.sb-1.x", body("x"), { timeoutMs: 50 });
+  await expect(asked).rejects.toBeInstanceOf(DeadlineError);
+  const large = new Uint8Array(user.maxPayload);
+  const fill = () => {
+    for (let i = 0; i < 20; i++) user.publish("sbx.v1.acme.sb-1.x", large);
+  };
+  expect(fill).toThrow(ConnectionError);
+  await user.close();
+});
+
+describe("the delay before each return", () => {
+  const delays = { firstMs: 200, baseMs: 1_000, maxMs: 5_000 };
+
+  test("is short at first, then grows to its bound, and is spread", () => {
+    expect(reconnectDelayMs(0, delays, 0)).toBe(0);
+    expect(reconnectDelayMs(0, delays, 1)).toBe(200);
+    expect([1, 2, 3, 4, 1000].map((attempt) => reconnectDelayMs(attempt, delays, 0.5))).toEqual([
+      1_000, 2_000, 4_000, 5_000, 5_000,
+    ]);
+    expect(reconnectDelayMs(1, delays, 0)).toBe(500);
+    expect(reconnectDelayMs(1, delays, 0.999)).toBeCloseTo(1_499);
+  });
+});
+
+test("deadlines of any mix of limits expire in order, and those taken back do not", async () => {
+  const deadlines = new Deadlines();
+  const expired: number[] = [];
+  const make = (limitMs: number): Deadline => ({
+    dueMs: 0,
+    list: undefined,
+    before: undefined,
+    after: undefined,
+    expired: () => expired.push(limitMs),
+  });
+  const all = [50, 10, 30, 10, 50, 30].map((limitMs) => {
+    const deadline = make(limitMs);
+    deadlines.set(deadline, limitMs);
+    return deadline;
+  });
+  const [first, second] = all;
+  if (first === undefined || second === undefined) throw new Error("unreachable");
+  deadlines.clear(first);
+  deadlines.clear(first);
+  deadlines.set(second, 70);
+  await until("all are over", () => expired.length === 5);
+  expect(expired).toEqual([10, 30, 30, 50, 10]);
+  deadlines.close();
+});
