@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { testServer } from "../broker/server/testing.ts";
 import { buildDaemon } from "./build.ts";
 import { alive, until } from "./exec/testing.ts";
 import { EXIT } from "./main.ts";
@@ -14,7 +15,7 @@ let agent: string;
 beforeAll(async () => {
   folder = buildDaemon();
   agent = join(folder, "sandmesh-agent");
-  mesh = await testMesh();
+  mesh = await testMesh(await testServer());
 }, 120_000);
 afterAll(() => mesh[Symbol.asyncDispose]());
 

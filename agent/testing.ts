@@ -1,7 +1,4 @@
 // For tests of the daemon as a program: a pool's side of a boot, a daemon process, and a user's requests to it.
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import {
   check,
   controlSubject,
@@ -20,7 +17,18 @@ import {
   sandboxSubject,
 } from "../broker/contract/index.ts";
 import type { Link } from "../broker/link/link.ts";
-import { type TestServer, testServer } from "../broker/server/testing.ts";
+
+/** What broker/server/testing.ts starts; given by the test, since the daemon's room may not import the server's. */
+interface MeshServer {
+  readonly url: string;
+  readonly keys: {
+    mintBootstrap(of: { tenant: string; sandbox: string; ttlMs: number }): { jwt: string; seed: string };
+    mintSandbox(of: { tenant: string; sandbox: string; publicKey: string; ttlMs: number }): string;
+  };
+  pool(): Promise<Link>;
+  user(tenant: string, user: string): Promise<Link>;
+  close(): Promise<void>;
+}
 
 const TENANT = "acme";
 const TTL_MS = 600_000;
@@ -46,15 +54,13 @@ export interface TestDaemon {
 }
 
 export interface TestMesh extends AsyncDisposable {
-  server: TestServer;
   start(options: DaemonOptions): Promise<TestDaemon>;
   /** Starts one that is not expected to become ready. */
   spawn(options: DaemonOptions): { exited: Promise<number>; stderr: Promise<string> };
 }
 
-export async function testMesh(): Promise<TestMesh> {
-  const server = await testServer();
-  const folder = mkdtempSync(join(tmpdir(), "daemon-test-"));
+/** The server is closed with the mesh. */
+export async function testMesh(server: MeshServer): Promise<TestMesh> {
   const pool = await server.pool();
   const user = await server.user(TENANT, "ann");
   const ready = new Map<string, (ready: Ready) => void>();
@@ -103,7 +109,6 @@ export async function testMesh(): Promise<TestMesh> {
   };
 
   return {
-    server,
     spawn(options) {
       const { child, stderr } = launch(options);
       return { exited: child.exited, stderr };
@@ -128,7 +133,6 @@ export async function testMesh(): Promise<TestMesh> {
       for (const child of children) child.kill("SIGKILL");
       await Promise.all(children.map((child) => child.exited));
       await server.close();
-      rmSync(folder, { recursive: true, force: true });
     },
   };
 }
