@@ -90,35 +90,21 @@ describe("a stale writer", () => {
       let value = 0;
       let stored = 0;
       let poison: unknown;
-      const flood = () => {
-        for (let i = 0; i < MAX_IN_FLIGHT * 2 && poison === undefined; i++) {
-          const mine = ++value;
-          stale.put("key", body(String(mine))).then(
-            () => {
-              stored = Math.max(stored, mine);
-              flood2(mine);
-            },
-            (error: unknown) => {
-              poison ??= error;
-            },
-          );
-        }
-      };
       // Keeps its pipeline full: each stored write is followed by another.
-      const flood2 = (_stored: number) => {
+      const writeOn = () => {
         if (poison !== undefined) return;
         const mine = ++value;
         stale.put("key", body(String(mine))).then(
           () => {
             stored = Math.max(stored, mine);
-            flood2(mine);
+            writeOn();
           },
           (error: unknown) => {
             poison ??= error;
           },
         );
       };
-      flood();
+      for (let i = 0; i < MAX_IN_FLIGHT * 2; i++) writeOn();
       await until("it writes", () => stored > 500 + round * 37);
       const next = await openRecords(await server.pool(), where);
       const atOpening = (await next.load()).get("key");
