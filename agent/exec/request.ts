@@ -18,7 +18,7 @@ const RESOURCE = {
   memlock: 8,
   as: 9,
 } as const;
-const FIXED_WORDS = 17;
+const FIXED_WORDS = 18;
 
 if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
 
@@ -29,8 +29,8 @@ export interface Launch {
   user: User | undefined;
   /** A pipe (or the terminal) for stdin; without it, /dev/null. */
   stdin: boolean;
-  /** Descriptors of the caller's that become 0 to 4, in place of pipes of the engine's. */
-  given?: readonly [number, number, number, number, number];
+  /** Descriptors of the caller's that become 0 to 5, in place of pipes of the engine's. */
+  given?: readonly [number, number, number, number, number, number];
 }
 
 /** The base environment, encoded once: most commands change nothing of it. */
@@ -94,7 +94,7 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   if (launch.given !== undefined) flags |= FLAG.given;
   const words = [flags, user?.uid ?? 0, user?.gid ?? 0, groups.length, request.umask ?? 0, request.nice ?? 0];
   words.push(limits.length, request.pty?.rows ?? 0, request.pty?.cols ?? 0);
-  words.push(launch.argv.length, variableCount, stringsAt, ...(launch.given ?? [0, 0, 0, 0, 0]), ...groups);
+  words.push(launch.argv.length, variableCount, stringsAt, ...(launch.given ?? [0, 0, 0, 0, 0, 0]), ...groups);
   for (const [resource, limit] of limits) words.push(resource, limit % 2 ** 32, Math.floor(limit / 2 ** 32));
   for (let i = 0; i < words.length; i++) packed.writeUInt32LE((words[i] ?? 0) >>> 0, 4 * i);
   head.copy(packed, stringsAt);

@@ -77,7 +77,7 @@ static int open_pipe(struct command *c, struct request *r, int k) {
 }
 /** Copies, so that the caller may close its own at once. It reads and writes the other ends itself. */
 static int take_given(struct command *c, struct request *r) {
-  for (int i = 0; i < 5; i++) if ((c->child[i] = fcntl(r->given[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
+  for (int i = 0; i < 6; i++) if ((c->child[i] = fcntl(r->given[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
   return 0;
 }
 /** Begins a command; returns its handle, or -errno. Frames: STARTED or FAILED, OUT/ERR…, EXITED, CLOSED. */

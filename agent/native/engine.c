@@ -34,7 +34,7 @@ struct command *allot(void) {
     struct command *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     for (int k = 0; k < 4; k++) c->fd[k] = -1;
-    for (int k = 0; k < 5; k++) c->child[k] = -1;
+    for (int k = 0; k < 6; k++) c->child[k] = -1;
     free_hint = s + 1; if (s >= E.used) E.used = s + 1;
     if (++generations[s] == 0) generations[s] = 1;
     c->handle = (uint32_t)generations[s] << 16 | s;
@@ -48,11 +48,11 @@ void close_at(struct command *c, int k) {
   c->armed[k] = 0; close(c->fd[k]); c->fd[k] = -1;
 }
 static void close_child_ends(struct command *c) {
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 6; i++) {
     int fd = c->child[i];
     if (fd >= 0 && fd != E.null_fd && (i != 2 || fd != c->child[1]) && (i < 1 || i > 2 || fd != c->child[0])) close(fd);
   }
-  for (int i = 0; i < 5; i++) c->child[i] = -1;
+  for (int i = 0; i < 6; i++) c->child[i] = -1;
 }
 void release(struct command *c) {
   for (int k = 0; k < 4; k++) close_at(c, k);

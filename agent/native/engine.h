@@ -35,7 +35,7 @@ struct frame { uint32_t handle, type, length, pad; };
 struct exited { int32_t status, group_alive; int64_t cpu_us, max_rss_bytes; };
 struct request {
   int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
-  int32_t given[5];           // with GIVEN: the caller's descriptors that become 0 to 4
+  int32_t given[6];           // with GIVEN: the caller's descriptors that become 0 to 5
   uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
 };
 struct command {
@@ -45,7 +45,7 @@ struct command {
   uint8_t paused, exited, closed, watch, armed[4], close_stdin;
   int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
   char *pending; size_t pending_at, pending_length;
-  struct request *request; int child[5]; struct command *next;
+  struct request *request; int child[6]; struct command *next;
 };
 struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail; };
 

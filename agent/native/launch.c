@@ -39,7 +39,7 @@ int child_main(void *arg) {
   syscall(SYS_setsid);
   if (c->flags & PTY && ioctl(c->child[0], TIOCSCTTY, 0) < 0) return failed(l, S_TTY);
   // Above them first, so that none is overwritten while it is still a source.
-  int fd[5], n = c->flags & GIVEN ? 5 : 3;
+  int fd[6], n = c->flags & GIVEN ? 6 : 3;
   for (int i = 0; i < n; i++) if ((fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, n)) < 0) return failed(l, S_CLONE);
   for (int i = 0; i < n; i++) if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
 #ifdef SYS_close_range
