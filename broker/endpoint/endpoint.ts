@@ -1,6 +1,7 @@
 // A sandbox's whole side of the wire: enrols, connects, says ready, answers, and ends when the pool says so.
 import {
   type Bootstrap,
+  CanceledError,
   controlWildcard,
   DeadlineError,
   encode,
@@ -8,14 +9,14 @@ import {
   sandboxEventSubject,
   sandboxWildcard,
 } from "../contract/index.ts";
-import { type ConnectOptions, connect } from "../link/connect.ts";
+import type { ConnectOptions } from "../link/connect.ts";
 import type { Link, Message } from "../link/link.ts";
 import { Alarm, Deadlines } from "./alarm.ts";
 import type { Retention } from "./commands.ts";
 import { Context, type Counters } from "./context.ts";
 import { Dispatch } from "./dispatch.ts";
 import { Downloads } from "./download.ts";
-import { addressOf, enrol } from "./enrol.ts";
+import { addressOf, dial, enrol } from "./enrol.ts";
 import { Execution } from "./exec.ts";
 import type { Executor } from "./executor.ts";
 import { Flow } from "./flow.ts";
@@ -44,6 +45,8 @@ export interface EndpointOptions {
   onEnd?: (end: End) => void;
   /** Between a release (or the dead man's time) and the end by force of what runs. */
   graceMs?: number;
+  /** Gives the boot up; of no effect after it. */
+  signal?: AbortSignal;
   retention?: Retention;
   reconnect?: ConnectOptions["reconnect"];
 }
@@ -55,6 +58,9 @@ export interface Endpoint {
   readonly counters: Readonly<Counters>;
   /** Resolves when it has ended and all is closed. */
   readonly ended: Promise<End>;
+  /** Hears and says nothing from now on, as a process that was stopped; but for the connection itself. For trying out
+   * what becomes of the others. */
+  freeze(): void;
   /** Ends all commands within the grace, and the connection. */
   close(): Promise<void>;
 }
@@ -72,21 +78,20 @@ export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> 
   const { bootstrap } = options;
   const incarnation = newUuidV7();
   const deadline = performance.now() + bootstrap.boot_timeout_ms;
-  const { credentials, deadManMs } = await enrol(bootstrap, incarnation, bootstrap.boot_timeout_ms);
-  const leftMs = Math.ceil(deadline - performance.now());
-  if (leftMs <= 0) throw new DeadlineError("the boot took too long", { sandbox: bootstrap.sandbox });
+  const { signal } = options;
+  const { credentials, deadManMs } = await enrol(bootstrap, incarnation, deadline, signal);
   const current = { ...credentials };
   const log = options.log ?? SILENT;
-  const link = await connect({
+  const own: Parameters<typeof dial>[0] = {
     ...addressOf(bootstrap),
     credentials: () => current,
-    connectTimeoutMs: leftMs,
-    patient: true,
     ...(options.reconnect === undefined ? {} : { reconnect: options.reconnect }),
     onError: (error, what) => log.warn({ sandbox: bootstrap.sandbox, what, error }, "the connection"),
-  });
+  };
+  const link = await dial(own, deadline, signal);
   try {
     const executor = await options.executor;
+    if (signal?.aborted) throw new CanceledError("the boot was canceled");
     const endpoint = new SandboxEndpoint(options, incarnation, link, executor, (jwt) => {
       current.jwt = jwt;
     });
@@ -256,6 +261,11 @@ class SandboxEndpoint implements Endpoint {
       this.#context.deadlines.close();
       await this.#link.close();
     }
+  }
+
+  freeze(): void {
+    this.#context.over = true;
+    this.#context.deadlines.close();
   }
 
   async close(): Promise<void> {

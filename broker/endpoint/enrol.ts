@@ -1,6 +1,7 @@
 // Stage 1 of a boot: with the bootstrap's credential, asks the pool for one of the daemon's own.
 import {
   type Bootstrap,
+  CanceledError,
   ConnectionError,
   DeadlineError,
   EnrolAnswer,
@@ -30,28 +31,48 @@ export function addressOf(bootstrap: Bootstrap): Pick<ConnectOptions, "urls" | "
   return { urls, ...(ca === undefined ? {} : { ca }), ...(relay === undefined ? {} : { relay }) };
 }
 
-/** Enrols within `timeoutMs`. Throws what the pool refused it with, PermissionDeniedError (the bootstrap's credential
- * is used up or ended), ConnectionError and DeadlineError. */
-export async function enrol(bootstrap: Bootstrap, incarnation: string, timeoutMs: number): Promise<Enrolled> {
-  const deadline = performance.now() + timeoutMs;
+/** One try to connect, and the wait between two; spread, since thousands boot at once. */
+const DIAL_MS = 2_000;
+const REDIAL_MS = 200;
+
+/** Connects, trying until `deadline` (performance.now) or `signal`: a daemon may be up before its server is. Throws
+ * ConnectionError, PermissionDeniedError, CanceledError. */
+export async function dial(
+  options: Omit<ConnectOptions, "connectTimeoutMs" | "patient">,
+  deadline: number,
+  signal?: AbortSignal,
+): Promise<Link> {
+  for (;;) {
+    if (signal?.aborted) throw new CanceledError("the boot was canceled");
+    const leftMs = Math.ceil(deadline - performance.now());
+    try {
+      return await connect({ ...options, connectTimeoutMs: Math.max(1, Math.min(DIAL_MS, leftMs)) });
+    } catch (error) {
+      if (!(error instanceof ConnectionError) || leftMs <= DIAL_MS / 10) throw error;
+      await pause(REDIAL_MS * (0.5 + Math.random()));
+    }
+  }
+}
+
+const pause = (ms: number): Promise<void> => new Promise((go) => setTimeout(go, ms));
+
+/** Enrols until `deadline` (performance.now) or `signal`. Throws what the pool refused it with, PermissionDeniedError
+ * (the bootstrap's credential is used up or ended), ConnectionError, DeadlineError and CanceledError. */
+export async function enrol(
+  bootstrap: Bootstrap,
+  incarnation: string,
+  deadline: number,
+  signal?: AbortSignal,
+): Promise<Enrolled> {
   const { jwt, seed } = bootstrap;
-  const connecting = connect({
-    ...addressOf(bootstrap),
-    credentials: { jwt, seed },
-    connectTimeoutMs: timeoutMs,
-    patient: true,
-  });
+  const connecting = dial({ ...addressOf(bootstrap), credentials: { jwt, seed } }, deadline, signal);
   // While the server answers.
   const key = createUserKey();
-  const body = encode({
-    version: 1,
-    generation: bootstrap.generation,
-    incarnation,
-    public_key: key.publicKey,
-  });
+  const { generation } = bootstrap;
+  const body = encode({ version: 1, generation, incarnation, public_key: key.publicKey });
   const link = await connecting;
   try {
-    const answer = await ask(link, bootstrap, body, deadline);
+    const answer = await ask(link, bootstrap, body, deadline, signal);
     return { credentials: { jwt: answer.jwt, seed: key.seed }, deadManMs: answer.dead_man_ms };
   } finally {
     // Nobody waits for it: the daemon's own connection is being made meanwhile.
@@ -65,19 +86,21 @@ async function ask(
   { tenant, sandbox }: Bootstrap,
   body: Uint8Array,
   deadline: number,
+  signal: AbortSignal | undefined,
 ): Promise<EnrolAnswer> {
   for (;;) {
     const leftMs = deadline - performance.now();
     if (leftMs <= 0) throw new DeadlineError("the pool did not answer the enrolment in time", { sandbox });
     try {
-      const options = { timeoutMs: Math.min(ANSWER_MS, Math.ceil(leftMs)) };
+      const timeoutMs = Math.min(ANSWER_MS, Math.ceil(leftMs));
+      const options = signal === undefined ? { timeoutMs } : { timeoutMs, signal };
       const message = await link.request("pool", enrolSubject(tenant, sandbox), body, options);
       return parseAnswer(EnrolAnswer, message.data);
     } catch (thrown) {
       const { code } = toSandmeshError(thrown);
       const again = code === "unreachable" || code === "deadline_exceeded" || code === "pool_unavailable";
       if (!again && !(thrown instanceof ConnectionError)) throw thrown;
-      if (code !== "deadline_exceeded") await new Promise((go) => setTimeout(go, RETRY_MS));
+      if (code !== "deadline_exceeded") await pause(RETRY_MS);
     }
   }
 }
