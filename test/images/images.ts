@@ -1,5 +1,6 @@
 // Makers of small images, without any registry: root file systems, OCI layouts and docker-archive tars.
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { chmod, copyFile, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -9,7 +10,7 @@ import { pack } from "tar-stream";
 export interface Entry {
   name: string;
   type?: "file" | "directory" | "symlink" | "link";
-  content?: string | Uint8Array;
+  content?: string | Buffer;
   linkname?: string;
   mode?: number;
   uid?: number;
@@ -55,24 +56,16 @@ export async function makeBusyboxRoot(folder: string): Promise<string> {
 export async function makeTar(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
   for (const { name, type = "file", content = "", linkname, mode, uid = 0, gid = 0 } of entries) {
-    const size = type === "file" ? Buffer.from(content).length : 0;
-    const header = {
-      name,
-      type,
-      size,
-      mode: mode ?? (type === "directory" ? 0o755 : 0o644),
-      uid,
-      gid,
-      mtime: new Date(0),
-    };
-    tar.entry(
-      linkname === undefined ? header : { ...header, linkname },
-      type === "file" ? Buffer.from(content) : undefined,
-    );
+    const data = type === "file" ? Buffer.from(content) : Buffer.alloc(0);
+    const known = { name, size: data.length, mtime: new Date(0), uid, gid };
+    const header = { ...known, mode: mode ?? (type === "directory" ? 0o755 : 0o644) };
+    if (linkname === undefined) tar.entry({ ...header, type }, data);
+    else tar.entry({ ...header, type, linkname }, data);
   }
   tar.finalize();
   const parts: Buffer[] = [];
-  for await (const part of tar) parts.push(Buffer.from(part));
+  tar.on("data", (part: Buffer) => parts.push(part));
+  await once(tar, "end");
   return Buffer.concat(parts);
 }
 
@@ -129,7 +122,7 @@ export async function makeDockerArchive(
   const layers = blobs.map((blob) => `${sha256(blob)}/layer.tar`);
   const config = `${sha256(configJson)}.json`;
   const manifest = JSON.stringify([{ Config: config, RepoTags: [tag], Layers: layers }]);
-  const files = new Map(layers.map((name, i) => [name, blobs[i] ?? ""]));
+  const files = new Map(layers.map((name, i) => [name, blobs[i] ?? Buffer.alloc(0)]));
   await writeFile(
     path,
     await makeTar([

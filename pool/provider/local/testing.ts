@@ -1,7 +1,6 @@
 // For the tests of this folder: a provider in a folder of its own, whose sandboxes run a shell in the daemon's place.
 // `/bin/sh` runs the script of a test if there is one, then waits.
 import { mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { check, SandboxSpec } from "../../../broker/contract/index.ts";
 import { until } from "../contract.test-suite.ts";
@@ -55,8 +54,7 @@ export class Bench implements AsyncDisposable {
 
   /** Not below /tmp, which image `host` has anew: what must be hidden is to be hidden by the provider. */
   static async make(more: Partial<LocalOptions> = {}): Promise<Bench> {
-    const base = process.getuid?.() === 0 ? "/var/tmp" : tmpdir();
-    return new Bench(await realpath(await mkdtemp(join(base, "sandmesh-local-"))), more);
+    return new Bench(await realpath(await mkdtemp("/var/tmp/sandmesh-local-")), more);
   }
 
   create(sandbox: string, wish: object = {}, maxLifeMs?: number) {

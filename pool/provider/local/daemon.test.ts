@@ -1,0 +1,159 @@
+// The real daemon in real sandboxes: it reaches NATS through the relay alone, and executes in each kind of image.
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { buildDaemon } from "../../../agent/build.ts";
+import {
+  controlSubject,
+  ENROL_WILDCARD,
+  EnrolRequest,
+  encode,
+  InfoAnswer,
+  parse,
+  parseAnswer,
+  parseSubject,
+  READY_WILDCARD,
+  Ready,
+  sandboxSubject,
+} from "../../../broker/contract/index.ts";
+import type { Link } from "../../../broker/link/link.ts";
+import { type TestServer, testServer } from "../../../broker/server/testing.ts";
+import { makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
+import { until } from "../contract.test-suite.ts";
+import type { ProviderEvent } from "../provider.ts";
+import { kill } from "./processes.ts";
+import { Bench, requestFor, signal } from "./testing.ts";
+
+setDefaultTimeout(120_000);
+
+describe.if(process.getuid?.() === 0)("the real daemon", () => {
+  let server: TestServer;
+  let bench: Bench;
+  let pool: Link;
+  let user: Link;
+  const ready = new Map<string, Ready>();
+
+  beforeAll(async () => {
+    const daemonDir = buildDaemon();
+    server = await testServer();
+    bench = await Bench.make({
+      daemonDir,
+      daemonArgv: ["/.sandmesh/daemon/sandmesh-agent"],
+      natsUrl: `127.0.0.1:${server.port}`,
+    });
+    [pool, user] = await Promise.all([server.pool(), server.user()]);
+    pool.subscribe(ENROL_WILDCARD, (message) => {
+      const subject = parseSubject(message.subject);
+      if (subject?.kind !== "enrol") return;
+      const { public_key: publicKey } = parse(EnrolRequest, message.data);
+      const jwt = server.keys.mintSandbox({
+        tenant: subject.tenant,
+        sandbox: subject.sandbox,
+        publicKey,
+        ttlMs: 600_000,
+      });
+      message.respond(encode({ jwt, dead_man_ms: 600_000 }));
+    });
+    pool.subscribe(READY_WILDCARD, (message) => {
+      const subject = parseSubject(message.subject);
+      if (subject?.kind !== "event" || subject.scope !== "sandbox") return;
+      ready.set(subject.of, parse(Ready, message.data));
+      pool.publish(
+        controlSubject(subject.tenant, subject.of, "welcome"),
+        encode({ version: 1, generation: 1, dead_man_ms: 600_000 }),
+      );
+    });
+    await pool.flush();
+  });
+  afterAll(async () => {
+    await bench[Symbol.asyncDispose]();
+    await server.close();
+  });
+
+  const start = async (sandbox: string, wish: object) => {
+    const request = requestFor(sandbox, wish);
+    const { jwt, seed } = server.keys.mintBootstrap({ tenant: "acme", sandbox, ttlMs: 60_000 });
+    const urls = [`nats://127.0.0.1:${server.port}`];
+    const began = performance.now();
+    await bench.provider.create(
+      { ...request, bootstrap: { ...request.bootstrap, urls, jwt, seed } },
+      signal(),
+    );
+    await until(`${sandbox} is ready; it said: ${await bench.log(sandbox)}`, () => ready.has(sandbox));
+    return performance.now() - began;
+  };
+  const sh = async (sandbox: string, line: string): Promise<string> => {
+    const answer = await user.request(sandbox, sandboxSubject("acme", sandbox, "sh"), Buffer.from(line), {
+      timeoutMs: 20_000,
+    });
+    return Buffer.from(answer.data).toString();
+  };
+
+  test("image host: ready, executes, and knows its limits and what it shares", async () => {
+    const limits = { memory_bytes: 256 * 1024 * 1024, pids: 200 };
+    await start("sb-host", { ...limits, env: { GREETING: "hello" } });
+    expect(await sh("sb-host", "echo $GREETING; hostname; id -u; ls /proc/self/ns | wc -l")).toContain(
+      "hello\nsb-host\n0\n",
+    );
+    const answer = await user.request(
+      "sb-host",
+      sandboxSubject("acme", "sb-host", "info"),
+      encode({ version: 1 }),
+      { timeoutMs: 20_000 },
+    );
+    const info = parseAnswer(InfoAnswer, answer.data);
+    expect(info.image).toBe("host");
+    expect(info.hostname).toBe("sb-host");
+    expect(info.not_isolated).toEqual(bench.provider.notIsolated(requestFor("sb-host", limits).spec));
+    if (info.memory_limit_bytes !== undefined) expect(info.memory_limit_bytes).toBe(limits.memory_bytes);
+  });
+
+  test("image of busybox alone", async () => {
+    await start("sb-busybox", { image: await makeBusyboxRoot(join(bench.folder, "busybox")) });
+    expect(await sh("sb-busybox", "busybox | head -1; echo x > /etc/new && cat /etc/new")).toMatch(
+      /BusyBox[\s\S]*x\n/,
+    );
+  });
+
+  test("image of one file and no shell: ready all the same", async () => {
+    const layout = join(bench.folder, "scratch");
+    await makeOciLayout(layout, {
+      layers: [[{ name: "only", content: "x" }]],
+      config: { User: "4321:4321" },
+    });
+    await start("sb-scratch", { image: layout });
+    const answer = await user.request(
+      "sb-scratch",
+      sandboxSubject("acme", "sb-scratch", "info"),
+      encode({ version: 1 }),
+      { timeoutMs: 20_000 },
+    );
+    const info = parseAnswer(InfoAnswer, answer.data);
+    expect([info.uid, info.shells]).toEqual([4321, []]);
+  });
+
+  test("its credential is not to be read by its commands", async () => {
+    await start("sb-secret", {});
+    const out = await sh(
+      "sb-secret",
+      "cat /proc/1/environ /proc/1/cmdline | tr '\\0' '\\n'; env; cat /proc/1/mem; true",
+    );
+    // Seeds of users begin so (nkeys).
+    expect(out).not.toMatch(/SU[A-Z2-7]{56}|SANDMESH_BOOTSTRAP/);
+  });
+
+  test("sixteen at once are all ready; killed daemons are lost, and removal leaves nothing", async () => {
+    const events: ProviderEvent[] = [];
+    bench.provider.watch((event) => events.push(event));
+    const names = Array.from({ length: 16 }, (_, i) => `sb-burst${i}`);
+    await Promise.all(names.map((name) => start(name, {})));
+    expect(new Set(await Promise.all(names.map((name) => sh(name, "hostname"))))).toEqual(
+      new Set(names.map((n) => `${n}\n`)),
+    );
+    await sh("sb-burst0", "(sleep 1000 &) ; setsid sleep 1000 >/dev/null 2>&1 & echo");
+    kill(await bench.first("sb-burst0"));
+    await until("lost", () => events.some((e) => e.type === "lost" && e.sandbox === "sb-burst0"));
+    const listed = await bench.provider.list(signal());
+    await Promise.all(listed.map(({ sandbox }) => bench.remove(sandbox)));
+    expect(await bench.left()).toEqual([]);
+  });
+});

@@ -1,0 +1,51 @@
+// What is refused before anything is made, and what is said to be shared.
+import { expect, test } from "bun:test";
+import { check, SandboxSpec } from "../../../broker/contract/index.ts";
+import { notIsolated, refuseUnsupported } from "./spec.ts";
+
+const refuse = (wish: object): unknown => {
+  try {
+    refuseUnsupported(check(SandboxSpec, { image: "host", ...wish }), "/var/lib/sandmesh");
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+};
+
+test("each wish that it cannot fulfil is refused by its own field", () => {
+  const wishes: Record<string, object> = {
+    "spec.network": { network: "policy:web" },
+    "spec.sidecars": { sidecars: [{ name: "db", image: "host" }] },
+    "spec.image_pull_secrets": { image_pull_secrets: ["registry"] },
+    "spec.extended_resources": { extended_resources: { "nvidia.com/gpu": 1 } },
+    "spec.template": { template: "warm" },
+    "spec.disk_bytes": { disk_bytes: 1 << 30 },
+  };
+  for (const [field, wish] of Object.entries(wishes))
+    expect(refuse(wish)).toMatchObject({ code: "unsupported", field });
+});
+
+test("empty lists wish for nothing", () => {
+  expect(
+    refuse({ sidecars: [], image_pull_secrets: [], extended_resources: {}, volumes: [] }),
+  ).toBeUndefined();
+});
+
+test("a volume's source is a folder by absolute path, and not the state folder by another name", () => {
+  const volume = (source: string) => refuse({ volumes: [{ name: "d", source, mount_path: "/d" }] });
+  expect(volume("/usr/share")).toBeUndefined();
+  for (const source of ["data", "/no/such/folder", "/etc/passwd", "/", "/var/../"]) {
+    expect(volume(source)).toMatchObject({ code: "invalid_request", field: "spec.volumes.0.source" });
+  }
+});
+
+test("a limit that the kernel will not hold is said, each by itself", () => {
+  const spec = check(SandboxSpec, { image: "host", memory_bytes: 1 << 28, network: "host" });
+  const none = notIsolated(spec, { root: true, enforced: new Set() }).join("\n");
+  expect(none).toContain("memory: the limit is not enforced");
+  expect(none).toContain("the network");
+  const all = notIsolated(spec, { root: true, enforced: new Set(["cpu", "memory", "pids"]) }).join("\n");
+  expect(all).not.toContain("not enforced");
+  expect(all).toContain("processes: no limit was asked for");
+  expect(all).not.toContain("memory");
+});
