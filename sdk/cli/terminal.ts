@@ -1,4 +1,5 @@
 // `sandmesh shell`: this terminal, joined to one in a sandbox.
+import { spawnSync } from "node:child_process";
 import { InvalidRequestError } from "../../broker/contract/index.ts";
 import type { Terminal } from "../typescript/mod.ts";
 import type { Context } from "./context.ts";
@@ -11,7 +12,7 @@ export async function openShell(
   words: string[],
   flags: { user?: string; workdir?: string },
 ): Promise<number> {
-  const { stdin, stdout } = process;
+  const { stdout } = process;
   if (context.output.json) throw new InvalidRequestError("a terminal has no --json", { field: "json" });
   const terminal = await context.mesh.sandbox(id).terminal({
     rows: stdout.rows || 24,
@@ -25,17 +26,31 @@ export async function openShell(
   const hangUp = () => void terminal.close().catch(() => undefined);
   context.signal.addEventListener("abort", hangUp);
   stdout.on("resize", resize);
-  // Raw: Ctrl-C and all else is for the program inside, whose own terminal turns it into a signal.
-  stdin.setRawMode?.(true);
+  const restore = rawMode();
   const typing = pipeTyping(terminal);
   try {
     return exitCodeOf((await copyOutput(terminal.output)).outcome);
   } finally {
-    stdin.setRawMode?.(false);
+    restore();
     typing.stop();
     stdout.off("resize", resize);
     context.signal.removeEventListener("abort", hangUp);
   }
+}
+
+/** Ctrl-C and all else is for the program inside, whose own terminal turns it into a signal. Not setRawMode: that
+ * leaves the translation of line ends on, and each line would end in two carriage returns. */
+function rawMode(): () => void {
+  if (process.stdin.isTTY !== true) return () => undefined;
+  const stty = (...words: string[]) =>
+    spawnSync("stty", words, { stdio: ["inherit", "pipe", "ignore"], encoding: "utf8" }).stdout?.trim();
+  const before = stty("-g");
+  if (!before) {
+    process.stdin.setRawMode(true);
+    return () => process.stdin.setRawMode(false);
+  }
+  stty("raw", "-echo");
+  return () => void stty(before);
 }
 
 /** What is typed goes in, in order; the end of input is Ctrl-D, as a terminal says it. */

@@ -19,7 +19,8 @@ export function guard(releasing: Releasing): void {
   if (guarded || !isMainThread) return;
   guarded = true;
   process.on("exit", releaseAll);
-  for (const signal of SIGNALS) process.on(signal, onSignal);
+  // In front of the program's own, so that one of theirs that listens once is still there to be seen.
+  for (const signal of SIGNALS) process.prependListener(signal, onSignal);
 }
 
 export function unguard(releasing: Releasing): void {

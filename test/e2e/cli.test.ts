@@ -1,0 +1,253 @@
+// The command line, against a real mesh with real sandboxes.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdir, mkdtemp, readFile, readlink, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type LocalMesh, localMesh, ROOT, run } from "./program.ts";
+
+let mesh: LocalMesh;
+let scratch: string;
+beforeAll(async () => {
+  mesh = await localMesh();
+  scratch = await mkdtemp(join(tmpdir(), "sandmesh-cli-"));
+});
+afterAll(async () => {
+  await mesh[Symbol.asyncDispose]();
+  await rm(scratch, { recursive: true, force: true });
+});
+
+async function acquired(): Promise<string> {
+  const { stdout, code, stderr } = await mesh.sandmesh("acquire", "host");
+  expect({ code, stderr }).toMatchObject({ code: 0 });
+  return stdout.trim();
+}
+
+describe("run", () => {
+  test("the command's own exit code is the program's", async () => {
+    for (const code of [0, 1, 125, 255]) {
+      expect((await mesh.sandmesh("run", "host", "--", "sh", "-c", `exit ${code}`)).code).toBe(code);
+    }
+  });
+
+  test("a failure of sandmesh is 125 with one line on stderr, and no outcome", async () => {
+    const outcome = join(scratch, "none.json");
+    const ran = await mesh.sandmesh("run", "--outcome", outcome, "/no/such/image", "--", "true");
+    expect(ran.code).toBe(125);
+    expect(ran.stderr).toMatch(/sandmesh.*image_error/);
+    expect(await Bun.file(outcome).exists()).toBe(false);
+  });
+
+  test("a command's 125 and sandmesh's are told apart by --outcome", async () => {
+    const outcome = join(scratch, "125.json");
+    await mesh.sandmesh("run", "--outcome", outcome, "host", "--", "sh", "-c", "exit 125");
+    expect(JSON.parse(await readFile(outcome, "utf8"))).toEqual({ type: "exited", code: 125 });
+  });
+
+  test("stdout and stderr stay apart, and their bytes as they are", async () => {
+    const ran = await mesh.sandmesh("run", "host", "--", "sh", "-c", "printf 'a\\r\\nb'; printf 'e\\n' >&2");
+    expect(ran.stdout).toBe("a\r\nb");
+    expect(ran.stderr).toContain("e\n");
+  });
+
+  test("a signal is 128 + n, a time limit 124, a missing program 127", async () => {
+    expect((await mesh.sandmesh("run", "host", "--", "sh", "-c", "kill -9 $$")).code).toBe(137);
+    expect((await mesh.sandmesh("run", "--timeout", "300ms", "host", "--", "sleep", "60")).code).toBe(124);
+    expect((await mesh.sandmesh("run", "host", "--", "no-such-program")).code).toBe(127);
+  });
+
+  test("stdin goes to the command, to its end", async () => {
+    const ran = await mesh.sandmeshWith({ stdin: "one\ntwo" }, "run", "-i", "host", "--", "cat");
+    expect(ran.stdout).toBe("one\ntwo");
+  });
+
+  test("--json is one line with outcome and output", async () => {
+    const ran = await mesh.sandmesh("--json", "run", "host", "--", "echo", "x");
+    expect(ran.stdout.trimEnd().split("\n").length).toBe(1);
+    expect(JSON.parse(ran.stdout)).toMatchObject({
+      outcome: { type: "exited", code: 0 },
+      stdout: "x\n",
+      stderr: "",
+    });
+  });
+
+  test("nothing is left of it, also where it was ended by SIGTERM", async () => {
+    const child = Bun.spawn(
+      [
+        process.execPath,
+        join(ROOT, "deploy", "sandmesh.ts"),
+        "run",
+        "host",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 60",
+      ],
+      { env: { ...process.env, SANDMESH_HOME: mesh.home }, stdout: "pipe", stderr: "ignore" },
+    );
+    const first = await child.stdout.getReader().read();
+    expect(Buffer.from(first.value ?? []).toString()).toBe("up\n");
+    child.kill("SIGTERM");
+    expect(await child.exited).toBe(130);
+    expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+  });
+});
+
+describe("a sandbox that is kept", () => {
+  test("files and background processes live from one exec to the next", async () => {
+    const id = await acquired();
+    await mesh.sandmesh("exec", id, "--", "sh -c 'echo kept > /tmp/f; sleep 321 > /dev/null 2>&1 &'");
+    expect((await mesh.sandmesh("exec", id, "--", "cat", "/tmp/f")).stdout).toBe("kept\n");
+    expect((await mesh.sandmesh("exec", id, "--", "pgrep -f 'sleep 32[1]' | wc -l")).stdout.trim()).toBe("1");
+    expect((await mesh.sandmesh("release", id)).stdout).toContain("released 1");
+  });
+
+  test("ps shows it until it is released, and release by run ends all of the run", async () => {
+    const first = (await mesh.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
+    const second = (await mesh.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
+    const ids = (await mesh.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim().split("\n");
+    expect(ids.sort()).toEqual([first, second].sort());
+    expect(JSON.parse((await mesh.sandmesh("--json", "renew", first, "--lease", "2h")).stdout)).toMatchObject(
+      {
+        run: "cli-run",
+        sandboxes: 2,
+      },
+    );
+    await mesh.sandmesh("release", "--run", "cli-run");
+    expect((await mesh.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim()).toBe("");
+  });
+
+  test("a released or unknown sandbox is a typed error, in time", async () => {
+    const ran = await mesh.sandmesh("exec", "sb-0000000000000", "--", "true");
+    expect(ran.code).toBe(125);
+    expect(ran.stderr).toMatch(/sandmesh.*(not_found|unreachable|sandbox_lost)/);
+  });
+
+  test("env, user and folder of an exec hold for it alone", async () => {
+    const id = await acquired();
+    const where = await mesh.sandmesh(
+      "exec",
+      "-e",
+      "A=b c",
+      "-w",
+      "/usr",
+      "-u",
+      "nobody",
+      id,
+      "--",
+      "echo $A $PWD $(id -un)",
+    );
+    expect(where.stdout).toBe("b c /usr nobody\n");
+    expect((await mesh.sandmesh("exec", id, "--", 'echo "[$A]" $(id -un)')).stdout).toBe("[] root\n");
+    await mesh.sandmesh("release", id);
+  });
+
+  test("a session keeps its shell's state", async () => {
+    const id = await acquired();
+    await mesh.sandmesh("exec", "-s", "main", id, "--", "cd /var; X=1; f() { echo in $PWD $X; }");
+    expect((await mesh.sandmesh("exec", "-s", "main", id, "--", "f")).stdout).toBe("in /var 1\n");
+    await mesh.sandmesh("release", id);
+  });
+
+  test("a detached command's output is there afterwards, and can be followed", async () => {
+    const id = await acquired();
+    const command = (
+      await mesh.sandmesh("exec", "-d", id, "--", "echo early; sleep 0.3; echo late")
+    ).stdout.trim();
+    expect((await mesh.sandmesh("logs", "-f", id, command)).stdout).toBe("early\nlate\n");
+    expect((await mesh.sandmesh("logs", id)).stdout).toBe("early\nlate\n");
+    expect((await mesh.sandmesh("logs", "-l", id)).stdout).toContain("exited 0");
+    await mesh.sandmesh("release", id);
+  });
+});
+
+describe("cp", () => {
+  test("a folder comes back as it went: sub-folders, modes, symlinks", async () => {
+    const id = await acquired();
+    const there = join(scratch, "there");
+    const back = join(scratch, "back");
+    await mkdir(join(there, "a", "b"), { recursive: true });
+    await writeFile(join(there, "a", "b", "run.sh"), "#!/bin/sh\n", { mode: 0o755 });
+    await writeFile(join(there, "big"), Buffer.alloc(3_000_000, "x"));
+    await symlink("a/b/run.sh", join(there, "link"));
+    expect((await mesh.sandmesh("cp", there, `${id}:/work/tree`)).code).toBe(0);
+    expect((await mesh.sandmesh("cp", `${id}:/work/tree`, back)).code).toBe(0);
+    expect((await stat(join(back, "a", "b", "run.sh"))).mode & 0o777).toBe(0o755);
+    expect((await stat(join(back, "big"))).size).toBe(3_000_000);
+    expect(await readlink(join(back, "link"))).toBe("a/b/run.sh");
+    await mesh.sandmesh("release", id);
+  });
+
+  test("a file copied to a folder lands in it", async () => {
+    const id = await acquired();
+    const file = join(scratch, "note.txt");
+    await writeFile(file, "n");
+    await mesh.sandmesh("cp", file, `${id}:/tmp`);
+    expect((await mesh.sandmesh("exec", id, "--", "cat", "/tmp/note.txt")).stdout).toBe("n");
+    const missing = await mesh.sandmesh("cp", `${id}:/no/such/file`, scratch);
+    expect({ code: missing.code, stderr: missing.stderr }).toMatchObject({ code: 1 });
+    expect(missing.stderr).toContain("file_error");
+    await mesh.sandmesh("release", id);
+  });
+});
+
+describe("shell", () => {
+  test("is a terminal: window size, Ctrl-C, exit code", async () => {
+    const id = await acquired();
+    const script = join(ROOT, "test", "e2e", "type-into.py");
+    const typed = await run(
+      ["python3", script, process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", id],
+      { env: { SANDMESH_HOME: mesh.home } },
+    );
+    expect({ code: typed.code, stdout: typed.stdout, stderr: typed.stderr }).toMatchObject({ code: 7 });
+    expect(typed.stdout).toContain("size 31 101");
+    expect(typed.stdout).toContain("after interrupt 130");
+    await mesh.sandmesh("release", id);
+  });
+});
+
+describe("usage", () => {
+  test("wrong usage is 2, help is 0", async () => {
+    expect((await mesh.sandmesh("exec")).code).toBe(2);
+    expect((await mesh.sandmesh("no-such-command")).code).toBe(2);
+    expect((await mesh.sandmesh("run", "--cpu", "x", "host", "--", "true")).code).toBe(2);
+    const help = await mesh.sandmesh("help", "run");
+    expect(help.code).toBe(0);
+    expect(help.stdout).toContain("Exit code");
+  });
+
+  test("without a mesh the error says what to do", async () => {
+    const ran = await mesh.sandmeshWith({ env: { SANDMESH_HOME: join(scratch, "empty") } }, "ps");
+    expect(ran.code).toBe(1);
+    expect(ran.stderr).toContain("sandmesh up");
+  });
+
+  test("bash completes commands, options and sandboxes", async () => {
+    const id = await acquired();
+    const wrapper = join(scratch, "sandmesh");
+    await writeFile(
+      wrapper,
+      `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" "$@"\n`,
+      { mode: 0o755 },
+    );
+    const complete = async (...words: string[]) => {
+      const line = words.map((word) => `'${word}'`).join(" ");
+      const script = `eval "$(sandmesh completion bash)"; COMP_WORDS=(sandmesh ${line}); COMP_CWORD=${words.length}; _sandmesh; printf '%s\\n' "\${COMPREPLY[@]}"`;
+      const ran = await run(["bash", "-c", script], {
+        env: { SANDMESH_HOME: mesh.home, PATH: `${scratch}:${process.env.PATH}` },
+      });
+      return ran.stdout.trim().split("\n");
+    };
+    expect(await complete("rel")).toEqual(["release"]);
+    expect(await complete("exec", "--det")).toEqual(["--detach"]);
+    expect(await complete("exec", "sb-")).toContain(id);
+    await mesh.sandmesh("release", id);
+  });
+
+  test("doctor, config and version answer, also as JSON", async () => {
+    expect((await mesh.sandmesh("doctor")).code).toBe(0);
+    const settings = JSON.parse((await mesh.sandmesh("--json", "config")).stdout);
+    expect(settings.settings.length).toBeGreaterThan(10);
+    expect(settings.settings.every((setting: { about: string }) => setting.about !== "")).toBe(true);
+    expect(JSON.parse((await mesh.sandmesh("--json", "version")).stdout).sandmesh).toMatch(/^\d+\.\d+\.\d+$/);
+  });
+});

@@ -1,0 +1,86 @@
+// The program as a person runs it, and a mesh of its own for the tests of one file.
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { UpOptions } from "../../deploy/local/supervisor.ts";
+import { down, type Left, up } from "../../deploy/local/up.ts";
+
+export const ROOT = join(import.meta.dir, "..", "..");
+
+export interface Ran {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs to its end, at most 60 s. */
+export async function run(
+  argv: string[],
+  options: { env?: Record<string, string>; stdin?: string; cwd?: string } = {},
+): Promise<Ran> {
+  const child = Bun.spawn(argv, {
+    cwd: options.cwd ?? ROOT,
+    env: { ...process.env, ...options.env },
+    stdin: options.stdin === undefined ? "ignore" : Buffer.from(options.stdin),
+    stdout: "pipe",
+    stderr: "pipe",
+    timeout: 60_000,
+  });
+  const [stdout, stderr] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  return { code: await child.exited, stdout, stderr };
+}
+
+export interface LocalMesh extends AsyncDisposable {
+  home: string;
+  url: string;
+  credentials: string;
+  /** `sandmesh ARGUMENTS…` against this mesh. */
+  sandmesh(...args: string[]): Promise<Ran>;
+  sandmeshWith(options: { stdin?: string; env?: Record<string, string> }, ...args: string[]): Promise<Ran>;
+  /** Ends it; what it left. */
+  end(): Promise<Left>;
+}
+
+export async function localMesh(options: UpOptions = {}): Promise<LocalMesh> {
+  const home = await mkdtemp(join(tmpdir(), "sandmesh-e2e-"));
+  const address = await up(home, options);
+  const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+  const sandmeshWith: LocalMesh["sandmeshWith"] = ({ stdin, env }, ...args) =>
+    run([...program, ...args], {
+      env: { SANDMESH_HOME: home, ...env },
+      ...(stdin !== undefined && { stdin }),
+    });
+  let ended = false;
+  const end = async () => {
+    ended = true;
+    const left = await down(home);
+    await rm(home, { recursive: true, force: true });
+    return left;
+  };
+  return {
+    home,
+    ...address,
+    sandmesh: (...args) => sandmeshWith({}, ...args),
+    sandmeshWith,
+    end,
+    async [Symbol.asyncDispose]() {
+      if (!ended) await end();
+    },
+  };
+}
+
+/** Asks until it holds; throws what it was waiting for after `limitMs`. */
+export async function eventually(
+  what: string,
+  holds: () => Promise<boolean> | boolean,
+  limitMs = 20_000,
+): Promise<void> {
+  const deadline = Date.now() + limitMs;
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`gave up waiting for: ${what}`);
+    await Bun.sleep(50);
+  }
+}
