@@ -1,6 +1,5 @@
 // Makers of small images, without any registry: root file systems, OCI layouts and docker-archive tars.
 import { createHash } from "node:crypto";
-import { once } from "node:events";
 import { chmod, copyFile, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -64,8 +63,7 @@ export async function makeTar(entries: Entry[]): Promise<Buffer> {
   }
   tar.finalize();
   const parts: Buffer[] = [];
-  tar.on("data", (part: Buffer) => parts.push(part));
-  await once(tar, "end");
+  for await (const part of tar) if (part instanceof Uint8Array) parts.push(Buffer.from(part));
   return Buffer.concat(parts);
 }
 

@@ -46,7 +46,8 @@ export function makePlan(input: PlanInput): Plan {
     split: host && !root,
     fresh: host,
     network,
-    cgroup_procs: input.cgroups.procs,
+    cgroup_tasks: input.cgroups.tasks,
+    cgroup_folder: input.cgroups.folder,
     cgroup_views: input.cgroups.views,
     own,
     volumes: (spec.volumes ?? []).map((v) => ({

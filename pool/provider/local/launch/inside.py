@@ -20,8 +20,8 @@ HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
 
 def enter(plan):
     """Joins the cgroups and leaves the machine's namespaces. The pid namespace is new already."""
-    for procs in plan["cgroup_procs"]:
-        with open(procs, "w") as f:
+    for tasks in plan["cgroup_tasks"]:
+        with open(tasks, "w") as f:
             f.write("0")
     flags = k.CLONE_NEWNS | k.CLONE_NEWIPC | k.CLONE_NEWUTS
     if plan["network"] != "host":

@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 
@@ -10,6 +11,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+CLONE_INTO_CGROUP = 0x200000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -51,6 +53,24 @@ def unmount_detached(target):
 def pivot_root(new, old):
     number = {"x86_64": 155, "aarch64": 41}[os.uname().machine]
     check(libc.syscall(ctypes.c_long(number), os.fsencode(new), os.fsencode(old)), "pivot_root")
+
+
+def fork_into(cgroup):
+    """fork(2), with the child born in a version 2 cgroup. Moving it there later would wait for all cpus' grace
+    periods, 8 to 16 ms. Without such a folder, or before Linux 5.7, the plain fork; the child then moves itself."""
+    if cgroup is None:
+        return os.fork()
+    fd = os.open(cgroup, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    arguments = struct.pack("=11Q", CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, fd)
+    pid = libc.syscall(ctypes.c_long(435), arguments, ctypes.c_size_t(len(arguments)))
+    os.close(fd)
+    if pid >= 0:
+        return pid
+    pid = os.fork()
+    if pid == 0:
+        with open(f"{cgroup}/cgroup.procs", "w") as f:
+            f.write("0")
+    return pid
 
 
 def set_hostname(name):

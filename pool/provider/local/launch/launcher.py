@@ -73,7 +73,7 @@ def launch(plan):
         map_to_root(uid, gid)
     errors_r, errors_w = os.pipe()
     log_r, log_w = os.pipe()
-    pid = os.fork()
+    pid = k.fork_into(plan["cgroup_folder"])
     if pid == 0:
         inside.run(plan, errors_w, log_w)
     os.close(errors_w)

@@ -23,7 +23,10 @@ export interface Plan {
   /** Give /tmp and /run new, empty ones. */
   fresh: boolean;
   network: "none" | "host";
-  cgroup_procs: string[];
+  /** Version 1: files that the first process writes itself to. */
+  cgroup_tasks: string[];
+  /** Version 2: the folder that the first process is born in. */
+  cgroup_folder: string | null;
   /** Own cgroup folder → where it is seen inside. */
   cgroup_views: Record<string, string>;
   /** Name below /.sandmesh → folder, read-only. */
