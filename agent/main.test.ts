@@ -61,8 +61,10 @@ describe("the daemon", () => {
     for (const [name, value] of Object.entries(hostile))
       if (!name.startsWith("SANDMESH")) expect(lines).toContain(`${name}=${value}`);
     expect(lines).toContain("GIVEN=by pool");
-    const own = lines.map((line) => line.split("=")[0] ?? "").filter((name) => name.startsWith("SANDMESH_"));
-    expect(own).toEqual(["SANDMESH_COMMAND"]);
+    const own = lines
+      .map((line) => line.split("=")[0] ?? "")
+      .filter((name) => /^(SANDMESH|BUN|MIMALLOC)_/.test(name));
+    expect(own.sort()).toEqual(["BUN_BE_BUN", "BUN_OPTIONS", "SANDMESH_COMMAND"]);
     await endByTerm(daemon);
   }, 30_000);
 

@@ -94,7 +94,13 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   if (launch.given !== undefined) flags |= FLAG.given;
   const words = [flags, user?.uid ?? 0, user?.gid ?? 0, groups.length, request.umask ?? 0, request.nice ?? 0];
   words.push(limits.length, request.pty?.rows ?? 0, request.pty?.cols ?? 0);
-  words.push(launch.argv.length, variableCount, stringsAt, ...(launch.given ?? [0, 0, 0, 0, 0, 0]), ...groups);
+  words.push(
+    launch.argv.length,
+    variableCount,
+    stringsAt,
+    ...(launch.given ?? [0, 0, 0, 0, 0, 0]),
+    ...groups,
+  );
   for (const [resource, limit] of limits) words.push(resource, limit % 2 ** 32, Math.floor(limit / 2 ** 32));
   for (let i = 0; i < words.length; i++) packed.writeUInt32LE((words[i] ?? 0) >>> 0, 4 * i);
   head.copy(packed, stringsAt);

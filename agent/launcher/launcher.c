@@ -18,7 +18,7 @@
 #define CANNOT_RUN 5  // agent/main.ts, EXIT
 
 static const char *const HIDDEN[] = {
-  "LD_", "BUN_", "NODE_", "JSC_", "GLIBC_", "MALLOC_", "GCONV_PATH", "LOCPATH", "NLSPATH", "OPENSSL_", "SSL_CERT_",
+  "LD_", "BUN_", "NODE_", "JSC_", "MIMALLOC_", "GLIBC_", "MALLOC_", "GCONV_PATH", "LOCPATH", "NLSPATH", "OPENSSL_", "SSL_CERT_",
   "RES_OPTIONS", "HOSTALIASES", "LOCALDOMAIN", "RESOLV_", "TMPDIR", "DO_NOT_TRACK", "FORCE_COLOR", "NO_COLOR", NULL};
 
 static int die(const char *what) {
@@ -59,7 +59,7 @@ int main(int argc, char **argv, char **envp) {
 
   int count = 0, out = 0, bootstrap = -1;
   while (envp[count]) count++;
-  char **environment = calloc(count + 3, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
+  char **environment = calloc(count + 4, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
   if (!environment || !arguments) return die("out of memory");
   for (int i = 0; i < count; i++) {
     char *variable = envp[i];
@@ -73,6 +73,9 @@ int main(int argc, char **argv, char **envp) {
       environment[out++] = variable;
     }
   }
+  // At rest it sleeps: no collector's timer, no thread that comes back later to give memory to the kernel.
+  environment[out++] = "BUN_GC_TIMER_DISABLE=1";
+  environment[out++] = "MIMALLOC_PURGE_DELAY=0";
   // Bun raises the soft limit of open files to the hard one; commands shall have the image's own.
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -5,7 +5,9 @@ import { readFileSync } from "node:fs";
 export const KEPT_PREFIX = "SANDMESH_KEPT_";
 /** Every command's processes carry this, with the command's id: how they are found when they have left its session. */
 export const MARKER = "SANDMESH_COMMAND";
-const OWN_PREFIX = "SANDMESH_";
+/** The daemon's own settings; what the image had under these names stands behind KEPT_PREFIX. */
+const OWN_PREFIXES = ["SANDMESH_", "BUN_", "MIMALLOC_"];
+const isOwn = (name: string): boolean => OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
 export const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** Names to values, both as latin1 text: bytes that are no UTF-8 come through unchanged. */
@@ -28,7 +30,7 @@ export function commandEnvironment(
   added: Readonly<Record<string, string>> = {},
 ): Environment {
   const result = new Map<string, string>();
-  for (const [name, value] of own) if (!name.startsWith(OWN_PREFIX)) result.set(name, value);
+  for (const [name, value] of own) if (!isOwn(name)) result.set(name, value);
   for (const [name, value] of own)
     if (name.startsWith(KEPT_PREFIX)) result.set(name.slice(KEPT_PREFIX.length), value);
   for (const [name, value] of Object.entries(added)) result.set(bytesOf(name), bytesOf(value));
