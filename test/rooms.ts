@@ -43,7 +43,7 @@ function faultOf(file: string, target: string): string | undefined {
 
 const faults: string[] = [];
 for await (const file of new Glob("{agent,broker,pool,sdk,deploy,test}/**/*.ts").scan({ cwd: ROOT })) {
-  if (/(^|/)(node_modules|dist)/.test(file)) continue;
+  if (/(^|\/)(node_modules|dist)\//.test(file)) continue;
   const source = await Bun.file(join(ROOT, file)).text();
   for (const [, name] of source.matchAll(/(?:from|import|import\()\s*["']([^"']+)["']/g)) {
     if (name === undefined) continue;

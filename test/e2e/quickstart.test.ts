@@ -1,0 +1,32 @@
+// deploy/quickstart, as a newcomer runs it.
+import { describe, expect, test } from "bun:test";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { run } from "./program.ts";
+
+describe("quickstart", () => {
+  test("replays recorded trajectories in a burst of sandboxes, and leaves nothing", async () => {
+    const home = await mkdtemp(join(tmpdir(), "sandmesh-quickstart-"));
+    try {
+      const ran = await run(["bash", "deploy/quickstart", "16"], { env: { SANDMESH_HOME: home } });
+      expect({ code: ran.code, stderr: ran.code === 0 ? "" : ran.stderr }).toEqual({ code: 0, stderr: "" });
+      expect(ran.stdout).toContain("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases");
+      expect(ran.stdout.match(/^sb-\w+ /gm)?.length).toBe(16);
+      const [, sameExit, exits, sameOutput, outputs] =
+        /^all .*?(\d+)\/(\d+)\s+(\d+)\/(\d+)$/m.exec(ran.stdout) ?? [];
+      // On a Debian-like machine nearly every recorded exit comes again; outputs hold times and names of others.
+      expect(Number(exits)).toBeGreaterThan(50);
+      expect(Number(sameExit) / Number(exits)).toBeGreaterThan(0.9);
+      expect(Number(sameOutput) / Number(outputs)).toBeGreaterThan(0.5);
+    } finally {
+      await rm(home, { recursive: true, force: true });
+    }
+  });
+
+  test("a number of sandboxes that is none is refused before anything starts", async () => {
+    const ran = await run(["bash", "deploy/quickstart", "many"]);
+    expect(ran.code).toBe(2);
+    expect(ran.stderr).toContain("usage");
+  });
+});
