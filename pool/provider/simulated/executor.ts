@@ -27,20 +27,24 @@ export class VirtualExecutor implements Executor {
   readonly #running = new Set<VirtualCommand>();
   readonly #sessions = new Map<string, Session>();
   #files: MemoryFiles | undefined;
+  readonly #cwd: string;
   #lastPid = 1;
 
-  constructor(env: Record<string, string> = {}) {
+  constructor(env: Record<string, string> = {}, cwd = "/") {
+    this.#cwd = cwd;
     this.#env = new Map([...BASE_ENV, ...Object.entries(env)]);
   }
 
   get files(): MemoryFiles {
-    this.#files ??= new MemoryFiles();
+    if (this.#files === undefined) {
+      this.#files = new MemoryFiles(this.#cwd);
+    }
     return this.#files;
   }
 
   exec(request: ParsedExec, sink: CommandSink): RunningCommand {
     const session = this.#session(request.session);
-    const place = session?.place ?? { cwd: "/" };
+    const place = session?.place ?? { cwd: this.#cwd };
     const surroundings = { files: this.files, env: environment(session?.env ?? this.#env, request), place };
     const command = new VirtualCommand(request, sink, surroundings, (ended) => this.#running.delete(ended));
     const begun = this.#prepare(request, place, sink);
@@ -90,7 +94,7 @@ export class VirtualExecutor implements Executor {
   }
 
   readonly sessions: Sessions = {
-    open: async ({ session, shell = SHELL, cwd = "/", env = {} }) => {
+    open: async ({ session, shell = SHELL, cwd = this.#cwd, env = {} }) => {
       const open = this.#sessions.get(session);
       if (open !== undefined) return open.view;
       const view = { session, shell, pid: ++this.#lastPid, busy: false };
@@ -108,7 +112,7 @@ export class VirtualExecutor implements Executor {
       pid: 1,
       uid: 0,
       hostname: "simulated",
-      cwd: "/",
+      cwd: this.#cwd,
       shells: [SHELL],
       cpus: 1,
       sessions: this.#sessions.size,

@@ -19,10 +19,18 @@ const failure = (reason: string, path: string): FileError => new FileError(`${re
 
 export class MemoryFiles implements Files {
   readonly nodes = new Map<string, MemoryFile>([["/", folder()]]);
+  readonly #cwd: string;
   #used = 0;
 
+  /** Relative paths start at `cwd`, an absolute one, which is made. */
+  constructor(cwd = "/") {
+    this.#cwd = "/";
+    this.makeFolder(this.resolve(cwd), true);
+    this.#cwd = this.resolve(cwd);
+  }
+
   /** An absolute path without `.`, `..` and doubled slashes. */
-  resolve(path: string, cwd = "/"): string {
+  resolve(path: string, cwd = this.#cwd): string {
     const parts: string[] = [];
     for (const part of (path.startsWith("/") ? path : `${cwd}/${path}`).split("/")) {
       if (part === "..") parts.pop();

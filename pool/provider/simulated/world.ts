@@ -15,7 +15,6 @@ export interface VirtualRequest {
   tenant: string;
   bootstrap: Bootstrap;
   maxLifeMs: number;
-  env?: Record<string, string>;
 }
 
 /** The sandboxes of one process, here or elsewhere. */
@@ -26,7 +25,7 @@ export interface World {
   watch(handle: (event: ProviderEvent) => void): () => void;
   /** Ends a daemon, as a crash would; nothing where there is none. For tests and chaos. */
   crash(sandbox: string): Promise<void>;
-  /** Lets go of it; `World`s in another process live on. */
+  /** Lets go of it; the sandboxes live on. */
   close(): Promise<void>;
 }
 
@@ -104,9 +103,12 @@ export class LocalWorld implements World {
     await this.#sandboxes.get(sandbox)?.die("daemon_died", "the daemon was ended");
   }
 
-  /** Virtual sandboxes are part of this process: they end with it. */
   async close(): Promise<void> {
     this.#watchers.clear();
+  }
+
+  /** Removes all. They end with their process anyway. */
+  async end(): Promise<void> {
     await Promise.all([...this.#sandboxes.values()].map((each) => each.remove()));
     this.#sandboxes.clear();
   }
@@ -175,11 +177,11 @@ class VirtualSandbox {
   }
 
   async #open(): Promise<void> {
-    const { bootstrap, env } = this.#request;
+    const { bootstrap } = this.#request;
     try {
       const endpoint = await openEndpoint({
         bootstrap,
-        executor: new VirtualExecutor(env),
+        executor: new VirtualExecutor(bootstrap.env, bootstrap.cwd),
         startedAtMs: performance.now(),
         graceMs: GRACE_MS,
         signal: this.#stop.signal,
