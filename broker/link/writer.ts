@@ -58,6 +58,9 @@ export class Writer {
   #last = 0;
   #poison: SandmeshError | undefined;
   #recovering = false;
+  /** The connection is lost. What is sent now would be held and arrive first, before what was lost with it is sent
+   * again, and be refused as another writer's. */
+  #away = false;
   #progressAt = performance.now();
   #idle: (() => void)[] = [];
   readonly #watch: ReturnType<typeof setInterval>;
@@ -69,7 +72,10 @@ export class Writer {
     this.#timeoutMs = timeoutMs;
     this.#acks = jetstream.inbox.expect((message) => this.#acked(message));
     jetstream.link.onStatus((connected) => {
-      if (connected) void this.#recover();
+      this.#away = !connected;
+      if (!connected) return;
+      if (this.#inFlight.size > 0) void this.#recover();
+      else this.#pump();
     });
     const stallMs = Math.min(STALL_MS, timeoutMs);
     this.#watch = setInterval(() => {
@@ -103,7 +109,7 @@ export class Writer {
   }
 
   #pump(): void {
-    while (!this.#recovering && this.#inFlight.size < MAX_IN_FLIGHT) {
+    while (!this.#recovering && !this.#away && this.#inFlight.size < MAX_IN_FLIGHT) {
       const write = this.#waiting[this.#head];
       if (write === undefined) break;
       this.#head++;

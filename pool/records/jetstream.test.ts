@@ -1,7 +1,7 @@
 // The records in a real JetStream.
 import { expect, test } from "bun:test";
 import pino from "pino";
-import { testServer } from "../../broker/server/testing.ts";
+import { testServer, until } from "../../broker/server/testing.ts";
 import { encodeRecord } from "../lifecycle/record.ts";
 import { intended } from "../lifecycle/testing.ts";
 import { newRun } from "../runs/run.ts";
@@ -40,6 +40,34 @@ test("a pool that another one has replaced can write nothing, and is told", asyn
   expect((await first.failed).message).toContain("another writer");
   expect((await second.load()).sandboxes.map(({ state }) => state)).toEqual(["intended"]);
   await second.close(1_000);
+});
+
+test("writes before, while and after the server is killed are all stored, and the pool goes on", async () => {
+  await using server = await testServer();
+  const link = await server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } });
+  const store = await openRecords(link, log);
+  const writes: Promise<void>[] = [];
+  const write = (): void => {
+    const expiresAt = writes.length;
+    writes.push(store.putRun(newRun("default", `r${expiresAt % 5}`, 1_000, expiresAt)));
+  };
+  const writing = setInterval(() => {
+    for (let i = 0; i < 10; i++) write();
+  }, 1);
+  await until("some are written", () => writes.length > 200);
+  await server.kill();
+  // Lost and held ones must both be there, in order.
+  await until("more are waiting", () => writes.length > 400);
+  await server.restart();
+  await until("more are written", () => writes.length > 800);
+  clearInterval(writing);
+  await Promise.all(writes);
+  const { runs } = await store.load();
+  const last = writes.length - 1 + 1_000;
+  expect(runs.map(({ expiresAt }) => expiresAt).sort((a, b) => b - a)).toEqual(
+    [0, 1, 2, 3, 4].map((k) => last - k),
+  );
+  await store.close(1_000);
 });
 
 test("more writes at once than may wait in the stream's writer are all stored, in order", async () => {
