@@ -1,0 +1,268 @@
+// One command in a session: waits for its turn, runs, and is ended when its time is up or it is canceled.
+import { randomBytes } from "node:crypto";
+import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
+import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import type { Ending } from "../exec/outcome.ts";
+import { signalNumber } from "../exec/signals.ts";
+import { endTree } from "../exec/tree.ts";
+import { subshellPrelude } from "./dialect.ts";
+import { processesSince, sinceTicks } from "./foreground.ts";
+import type { ShellProcess } from "./shell-process.ts";
+import type { StdinFeed } from "./stdin-feed.ts";
+
+/** How long a command has to end by SIGINT, ms, before its processes get SIGTERM, and after the grace SIGKILL. */
+const INTERRUPT_MS = 300;
+/** How long the shell has to come back after SIGKILL, ms, before the session is given up. */
+const LAST_WAIT_MS = 1000;
+
+/** What a command needs of its session. */
+export interface CommandHost {
+  readonly shell: ShellProcess;
+  readonly marker: string;
+  lastStatus: number;
+  /** Calls back when the process has ended; false where it has already. */
+  watch(pid: number, gone: () => void): boolean;
+  /** The command is over and the shell is ready for the next. */
+  done(command: SessionCommand): void;
+  /** The shell does not come back: the session ends. */
+  giveUp(): void;
+}
+
+const newNonce = (): string => randomBytes(12).toString("hex");
+
+export class SessionCommand implements RunningCommand {
+  readonly request: ParsedExec;
+  readonly #host: CommandHost;
+  readonly #sink: CommandSink;
+  readonly #begun = Promise.withResolvers<void>();
+  #state: "queued" | "running" | "reported" | "ended" = "queued";
+  #startedAt = 0;
+  #first = "";
+  /** The report that says that the shell is ready for another line. */
+  #expected: string | undefined;
+  #back: (() => void) | undefined;
+  #status: number | undefined;
+  #feed: StdinFeed | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #ending: Ending | undefined;
+
+  constructor(request: ParsedExec, sink: CommandSink, host: CommandHost) {
+    this.request = request;
+    this.#sink = sink;
+    this.#host = host;
+  }
+
+  /** Its turn has come. `cwd` is absolute. */
+  start(backlog: readonly { stream: OutputStream; data: Uint8Array }[], cwd: string | undefined): void {
+    const { shell, stdin, stdin_open, timeout_ms, env, merge } = this.request;
+    this.#state = "running";
+    this.#startedAt = performance.now();
+    this.#sink.started(this.#host.shell.pid);
+    for (const { stream, data } of backlog) this.output(stream, data);
+    if (stdin_open || (stdin !== undefined && stdin.length > 0)) {
+      this.#feed = this.#host.shell.feed();
+      if (stdin !== undefined) void this.#feed.write(stdin);
+      if (!stdin_open) this.#feed.close();
+    }
+    this.#begun.resolve();
+    if (timeout_ms !== undefined)
+      this.#timer = setTimeout(() => void this.#end({ why: "timeout", afterMs: timeout_ms }), timeout_ms);
+    this.#first = newNonce();
+    this.#expected = this.#first;
+    const apart = cwd !== undefined || env !== undefined;
+    const text = apart ? subshellPrelude(cwd, env ?? {}) + shell : (shell ?? "");
+    this.#host.shell.run(text, { nonce: this.#first, lastStatus: this.#host.lastStatus, merge, apart });
+  }
+
+  /** Its turn has come, but it cannot be started. */
+  refuse(outcome: Outcome): void {
+    this.#finish(outcome);
+  }
+
+  /** The shell ended before its turn. */
+  refuseClosed(): void {
+    this.#finish({ type: "canceled", killed: 0, signal: "SIGTERM" });
+  }
+
+  output(stream: OutputStream, data: Uint8Array): void {
+    if (this.#state === "running" || this.#state === "reported")
+      this.#sink.output(this.request.merge ? "stdout" : stream, data);
+  }
+
+  /** The shell has said `nonce`. */
+  report(nonce: string, status: number): void {
+    if (nonce !== this.#first && nonce !== this.#expected) return;
+    // An interrupt may throw the first report away, with the line that it stood in; the second then has the status.
+    this.#status ??= status & 0xff;
+    if (nonce !== this.#expected) return;
+    this.#expected = undefined;
+    this.#back?.();
+    if (this.#ending === undefined) void this.#complete();
+  }
+
+  async #complete(): Promise<void> {
+    this.#state = "reported";
+    await this.#host.shell.drain();
+    this.#finish({ type: "exited", code: this.#status ?? 0 });
+  }
+
+  /** The shell has ended, with all output told: `natural` says how. */
+  shellExited(natural: Outcome): void {
+    const ending = this.#ending;
+    this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
+  }
+
+  pause(paused: boolean): void {
+    if (this.#state === "running" || this.#state === "reported") this.#host.shell.pause(paused);
+  }
+
+  async stdin(data: Uint8Array): Promise<void> {
+    await this.#begun.promise;
+    await this.#feed?.write(data);
+  }
+
+  closeStdin(): void {
+    void this.#begun.promise.then(() => this.#feed?.close());
+  }
+
+  /** SIGINT as Ctrl-C gives it, to the shell too; another signal to what the command has started, not to the shell. */
+  signal(name: string): boolean {
+    if (this.#state !== "running") return false;
+    if (name === "SIGINT") {
+      this.#interrupt();
+      return true;
+    }
+    const number = signalNumber(name);
+    if (number === undefined) return false;
+    let sent = false;
+    for (const pid of this.background()) {
+      try {
+        process.kill(pid, number);
+        sent = true;
+      } catch {
+        // Ended meanwhile.
+      }
+    }
+    return sent;
+  }
+
+  cancel(as?: Outcome): void {
+    void this.#end(as === undefined ? { why: "cancel" } : { why: "as", outcome: as });
+  }
+
+  resize(): void {}
+
+  background(): number[] {
+    if (this.#state === "queued") return [];
+    return processesSince({ marker: this.#host.marker, shell: this.#host.shell.pid }, this.#since());
+  }
+
+  #since(): number {
+    return sinceTicks(performance.now() - this.#startedAt);
+  }
+
+  /** SIGINT to the shell's group, and a report to tell when it is back. */
+  #interrupt(): void {
+    this.#host.shell.signal("SIGINT");
+    this.#expected = newNonce();
+    this.#host.shell.sync(this.#expected);
+  }
+
+  /** Whether the shell is back within that time. */
+  #isBack(ms: number): Promise<boolean> {
+    if (this.#expected === undefined) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(false), ms);
+      this.#back = () => {
+        clearTimeout(timer);
+        resolve(true);
+      };
+    });
+  }
+
+  async #end(ending: Ending): Promise<void> {
+    if (this.#state === "queued") {
+      this.#ending = ending;
+      this.#finish(endingOutcome(ending, 0, "SIGTERM"));
+      return;
+    }
+    if (this.#state !== "running" || this.#ending !== undefined) return;
+    this.#ending = ending;
+    const since = this.#since();
+    const session = { marker: this.#host.marker, shell: this.#host.shell.pid };
+    const find = (): number[] => processesSince(session, since);
+    const seen = new Set(find());
+    const signalAll = (signal: NodeJS.Signals): void => {
+      for (const pid of find()) {
+        seen.add(pid);
+        try {
+          process.kill(pid, signal);
+        } catch {
+          // Ended meanwhile.
+        }
+      }
+    };
+    let by: "SIGINT" | "SIGTERM" | "SIGKILL" = "SIGINT";
+    this.#interrupt();
+    let back = await this.#isBack(INTERRUPT_MS);
+    if (!back) {
+      by = "SIGTERM";
+      signalAll("SIGTERM");
+      this.#interrupt();
+      back = await this.#isBack(this.request.grace_ms);
+    }
+    if (!back) {
+      by = "SIGKILL";
+      signalAll("SIGKILL");
+      this.#interrupt();
+      back = await this.#isBack(LAST_WAIT_MS);
+    }
+    if (this.#state !== "running") return;
+    if (!back) {
+      // shellExited comes when it is dead.
+      this.#host.giveUp();
+      return;
+    }
+    // What the command left in the background is of its tree.
+    if (find().length > 0) {
+      const { promise, resolve } = Promise.withResolvers<boolean>();
+      for (const pid of find()) seen.add(pid);
+      endTree({
+        find,
+        watch: (pid, gone) => this.#host.watch(pid, gone),
+        graceMs: this.request.grace_ms,
+        ended: (_, hard) => resolve(hard),
+      });
+      by = (await promise) ? "SIGKILL" : by === "SIGINT" ? "SIGTERM" : by;
+    }
+    await this.#host.shell.drain();
+    this.#finish(endingOutcome(ending, seen.size, by));
+  }
+
+  #finish(outcome: Outcome): void {
+    if (this.#state === "ended") return;
+    const queued = this.#state === "queued";
+    this.#state = "ended";
+    clearTimeout(this.#timer);
+    this.#begun.resolve();
+    this.#back?.();
+    this.#feed?.end();
+    if (!queued) {
+      this.#host.lastStatus = outcome.type === "exited" ? outcome.code : (this.#status ?? 130);
+      this.#host.shell.pause(false);
+    }
+    this.#sink.ended({ outcome, durationMs: queued ? 0 : performance.now() - this.#startedAt });
+    this.#host.done(this);
+  }
+}
+
+function endingOutcome(ending: Ending, killed: number, signal: string): Outcome {
+  switch (ending.why) {
+    case "timeout":
+      return { type: "timed_out", after_ms: ending.afterMs, killed, signal };
+    case "cancel":
+      return { type: "canceled", killed, signal };
+    case "as":
+      return ending.outcome;
+  }
+}

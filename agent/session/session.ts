@@ -1,0 +1,246 @@
+// A persistent shell: state lives on from one command to the next. Commands run one at a time, in the order in which
+// they came; a bounded number waits.
+import { randomBytes } from "node:crypto";
+import { readlinkSync, statSync } from "node:fs";
+import {
+  BusyError,
+  InvalidRequestError,
+  newUuidV7,
+  SessionClosedError,
+  type SessionView,
+} from "../../broker/contract/index.ts";
+import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { notStarted } from "../exec/failure.ts";
+import { naturalOutcome } from "../exec/outcome.ts";
+import { endTree, findTree } from "../exec/tree.ts";
+import type { Engine } from "../native/engine.ts";
+import type { Environment } from "../process/environment.ts";
+import { OomCounter } from "../process/oom.ts";
+import { Backlog } from "./backlog.ts";
+import { type CommandHost, SessionCommand } from "./session-command.ts";
+import { ShellProcess } from "./shell-process.ts";
+import type { SessionShell } from "./shells.ts";
+
+/** Commands that may wait for their turn. */
+export const MAX_QUEUED = 64;
+/** How long a shell has to become ready, ms: a large Python start on a busy machine. */
+const START_DEADLINE_MS = 15_000;
+/** How long an idle shell has for its EXIT trap when its session is closed, ms. */
+const EXIT_MS = 250;
+
+export interface SessionOptions {
+  session: string;
+  engine: Engine;
+  environment: Environment;
+  shell: SessionShell;
+  cwd: string;
+  env: Readonly<Record<string, string | null>>;
+  /** Once, when the shell has ended. */
+  ended(session: Session): void;
+}
+
+export type ClosedReason = "exited" | "closed";
+
+export class Session implements CommandHost {
+  readonly marker = newUuidV7();
+  lastStatus = 0;
+  readonly #options: SessionOptions;
+  readonly #queue: SessionCommand[] = [];
+  readonly #backlog = new Backlog();
+  readonly #oom = new OomCounter();
+  #shell: ShellProcess | undefined;
+  #current: SessionCommand | undefined;
+  #ready: { nonce: string; resolve(): void; reject(error: Error): void } | undefined;
+  /** Why it takes no more commands. */
+  #closed: { reason: ClosedReason; why: string } | undefined;
+
+  private constructor(options: SessionOptions) {
+    this.#options = options;
+  }
+
+  /** Starts the shell and waits until it takes commands. Throws SessionClosedError where it ends instead, FailedStart
+   * where it cannot be started. */
+  static async open(options: SessionOptions): Promise<Session> {
+    const session = new Session(options);
+    const ready = Promise.withResolvers<void>();
+    const nonce = randomBytes(12).toString("hex");
+    session.#ready = { nonce, resolve: ready.resolve, reject: ready.reject };
+    const { engine, environment, shell, cwd, env } = options;
+    session.#shell = await ShellProcess.start(
+      { engine, environment, shell, marker: session.marker, cwd, env },
+      {
+        output: (stream, data) => session.#output(stream, data),
+        report: (said, status) => session.#report(said, status),
+        exited: (status) => session.#exited(status),
+      },
+    );
+    session.#shell.sync(nonce);
+    const deadline = setTimeout(() => {
+      session.giveUp();
+      ready.reject(session.#closedError(`the shell was not ready within ${START_DEADLINE_MS} ms`));
+    }, START_DEADLINE_MS);
+    try {
+      await ready.promise;
+      // What shells say at their start (a banner, "no job control") is not a command's output.
+      await session.#shell.drain();
+      session.#backlog.take();
+      session.#ready = undefined;
+      return session;
+    } finally {
+      clearTimeout(deadline);
+    }
+  }
+
+  get shell(): ShellProcess {
+    if (this.#shell === undefined) throw this.#closedError("it has not started");
+    return this.#shell;
+  }
+
+  get closedBecause(): { reason: ClosedReason; why: string } | undefined {
+    return this.#closed;
+  }
+
+  view(): SessionView {
+    return {
+      session: this.#options.session,
+      shell: this.#options.shell.argv.join(" "),
+      pid: this.shell.pid,
+      busy: this.#current !== undefined,
+    };
+  }
+
+  /** Runs `request.shell`, or queues it. Throws InvalidRequestError for what a session cannot do, BusyError,
+   * SessionClosedError. */
+  exec(request: ParsedExec, sink: CommandSink): RunningCommand {
+    this.#refuse(request);
+    if (this.#closed !== undefined) throw this.#closedError(this.#closed.why);
+    if (this.#queue.length >= MAX_QUEUED)
+      throw new BusyError(`${MAX_QUEUED} commands wait in session ${this.#options.session} already`, {
+        started: "no",
+      });
+    const command = new SessionCommand(request, sink, this);
+    this.#queue.push(command);
+    this.#next();
+    return command;
+  }
+
+  watch(pid: number, gone: () => void): boolean {
+    return this.#options.engine.watch(pid, gone);
+  }
+
+  done(command: SessionCommand): void {
+    const at = this.#queue.indexOf(command);
+    if (at >= 0) this.#queue.splice(at, 1);
+    if (this.#current !== command) return;
+    this.#current = undefined;
+    this.#next();
+  }
+
+  giveUp(): void {
+    this.#close("closed", "its shell could not be brought back from a command and was ended");
+    this.#endAll(0);
+  }
+
+  /** Ends the shell and what it runs; resolves when they are gone. What waits is answered `canceled`. */
+  async close(graceMs: number): Promise<void> {
+    this.#close("closed", "it was closed");
+    for (const command of this.#queue.splice(0)) command.cancel();
+    this.#current?.cancel();
+    this.shell.hangUp();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, EXIT_MS);
+    await Promise.race([this.shell.ended, promise]);
+    clearTimeout(timer);
+    await this.#endAll(graceMs);
+    await this.shell.ended;
+  }
+
+  #next(): void {
+    if (this.#current !== undefined || this.#closed !== undefined) return;
+    const command = this.#queue.shift();
+    if (command === undefined) return;
+    this.#current = command;
+    const cwd = this.#folderOf(command.request.cwd);
+    if (cwd === "missing")
+      command.refuse(notStarted("no_such_cwd", `there is no folder ${command.request.cwd}`));
+    else command.start(this.#backlog.take(), cwd);
+  }
+
+  /** Relative ones start where the shell is. */
+  #folderOf(cwd: string | undefined): string | undefined | "missing" {
+    if (cwd === undefined) return undefined;
+    let path = cwd;
+    if (!cwd.startsWith("/")) {
+      try {
+        path = `${readlinkSync(`/proc/${this.shell.pid}/cwd`)}/${cwd}`;
+      } catch {
+        return "missing";
+      }
+    }
+    return (statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false) ? path : "missing";
+  }
+
+  #output(stream: "stdout" | "stderr", data: Uint8Array): void {
+    if (this.#current === undefined) this.#backlog.add(stream, data);
+    else this.#current.output(stream, data);
+  }
+
+  #report(nonce: string, status: number): void {
+    if (nonce === this.#ready?.nonce) this.#ready.resolve();
+    else this.#current?.report(nonce, status);
+  }
+
+  #exited(status: number): void {
+    this.#close("exited", "its shell has exited");
+    this.#ready?.reject(this.#closedError("its shell ended at once"));
+    const current = this.#current;
+    this.#current = undefined;
+    current?.shellExited(naturalOutcome(status, () => this.#oom.take()));
+    for (const command of this.#queue.splice(0)) command.refuseClosed();
+    // A session is its shell: what that has left behind in it goes too, what has left the session does not.
+    void this.#endAll(0);
+    this.#options.ended(this);
+  }
+
+  #endAll(graceMs: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    endTree({
+      find: () => findTree(this.marker, this.shell.pid),
+      watch: (pid, gone) => this.watch(pid, gone),
+      graceMs,
+      ended: () => resolve(),
+    });
+    return promise;
+  }
+
+  #close(reason: ClosedReason, why: string): void {
+    this.#closed ??= { reason, why };
+  }
+
+  #closedError(why: string): SessionClosedError {
+    return new SessionClosedError(`session ${this.#options.session} is not open: ${why}; open it again`, {
+      reason: this.#closed?.reason ?? "closed",
+      started: "no",
+    });
+  }
+
+  #refuse(request: ParsedExec): void {
+    const refuse = (field: string, why: string): never => {
+      throw new InvalidRequestError(`${field}: ${why}`, { field, started: "no" });
+    };
+    const fixed = "a session's shell has its own; give it when the session is opened, or set it in the shell";
+    if (request.user !== undefined) refuse("user", fixed);
+    if (request.umask !== undefined) refuse("umask", fixed);
+    if (request.nice !== undefined) refuse("nice", fixed);
+    if (request.rlimits !== undefined) refuse("rlimits", fixed);
+    if (request.env_replace) refuse("env_replace", fixed);
+    if (request.pty !== undefined) refuse("pty", "a session's commands have no terminal");
+    if (request.wait === "all")
+      refuse("wait", "background jobs of a session live on; use the shell's `wait`");
+    if (this.#options.shell.python && (request.cwd !== undefined || request.env !== undefined))
+      refuse(request.cwd === undefined ? "env" : "cwd", "a Python session has os.chdir and os.environ");
+    for (const name of Object.keys(request.env ?? {}))
+      if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
+        refuse("env", `${name} is not a name that a shell can export`);
+  }
+}

@@ -1,0 +1,238 @@
+// A session's shell as a process: its descriptors, what it says on the status pipe, its output and its end. What that
+// means for commands is decided in session.ts.
+import { ExecRequest, type OutputStream } from "../../broker/contract/index.ts";
+import { check } from "../../broker/contract/validate.ts";
+import { BaseEnvironment, packRequest } from "../exec/request.ts";
+import type { Engine, StartFailure } from "../native/engine.ts";
+import type { Environment } from "../process/environment.ts";
+import type { CommandLine, Descriptor } from "./dialect.ts";
+import { closeAll, makeMemoryFile, makeNonBlocking, makePipe, setContent, writeSome } from "./libc.ts";
+import { OutputPipe, type PartReader } from "./output-pipe.ts";
+import type { SessionShell } from "./shells.ts";
+import { StdinFeed } from "./stdin-feed.ts";
+
+export interface ShellListener {
+  output(stream: OutputStream, data: Uint8Array): void;
+  report(nonce: string, status: number): void;
+  /** Its own end, as wait(2) gives it; all its output has been told by then. */
+  exited(status: number): void;
+}
+
+export interface ShellOptions {
+  engine: Engine;
+  environment: Environment;
+  shell: SessionShell;
+  /** Value of the environment marker by which its processes are found. */
+  marker: string;
+  cwd: string;
+  env: Readonly<Record<string, string | null>>;
+}
+
+/** A status line is a nonce and up to three digits. */
+const MAX_STATUS_LINE = 64;
+
+export class ShellProcess {
+  readonly #shell: SessionShell;
+  readonly #listener: ShellListener;
+  readonly #open: Set<number>;
+  readonly #stdin: number;
+  readonly #commands: number;
+  readonly #text: number;
+  readonly #status: PartReader;
+  readonly #outputs: readonly OutputPipe[];
+  readonly #ended = Promise.withResolvers<void>();
+  #pid = 0;
+  #drained: (() => void) | undefined;
+  #toDrain = 0;
+  #exited = false;
+
+  /** Starts it; resolves when it runs. Rejects with a StartFailure's `FailedStart` where it could not be started. */
+  static async start(options: ShellOptions, listener: ShellListener): Promise<ShellProcess> {
+    const stdin = makePipe();
+    const stdout = makePipe();
+    const stderr = makePipe();
+    const commands = makePipe();
+    const status = makePipe();
+    const text = makeMemoryFile("command");
+    const child: Record<Descriptor, number> = {
+      stdin: stdin.read,
+      stdout: stdout.write,
+      stderr: stderr.write,
+      commands: commands.read,
+      status: status.write,
+      text,
+    };
+    const [a, b, c, d, e, f] = options.shell.dialect.descriptors.map((name) => child[name]);
+    const { argv, dialect } = options.shell;
+    const request = check(ExecRequest, {
+      argv: [...argv, ...dialect.args],
+      env: { ...options.env, ...dialect.env },
+    });
+    const packed = packRequest(
+      request,
+      {
+        id: options.marker,
+        argv: request.argv ?? [],
+        cwd: options.cwd,
+        user: undefined,
+        stdin: false,
+        given: [a ?? -1, b ?? -1, c ?? -1, d ?? -1, e ?? -1, f ?? -1],
+      },
+      new BaseEnvironment(options.environment),
+    );
+    const own = [stdin.read, stdout.read, stderr.read, commands.write, status.read, text];
+    const started = Promise.withResolvers<number>();
+    let shell: ShellProcess | undefined;
+    const handle = options.engine.start(packed, {
+      started: started.resolve,
+      failed: (failure) => started.reject(new FailedStart(failure)),
+      output() {},
+      exited: ({ status: ended }) => shell?.onExit(ended),
+      closed() {},
+      stdinTaken() {},
+    });
+    closeAll([stdin.write, stdout.write, stderr.write, commands.read, status.write]);
+    if (handle < 0) {
+      closeAll(own);
+      throw new FailedStart({ stage: 1, errno: -handle, detail: 0 });
+    }
+    shell = new ShellProcess(options.shell, listener, {
+      stdin: stdin.read,
+      stdout: stdout.read,
+      stderr: stderr.read,
+      commands: commands.write,
+      status: status.read,
+      text,
+    });
+    try {
+      shell.#pid = await started.promise;
+      shell.#send(dialect.setup);
+      return shell;
+    } catch (thrown) {
+      await shell.#release();
+      throw thrown;
+    }
+  }
+
+  private constructor(shell: SessionShell, listener: ShellListener, own: Record<Descriptor, number>) {
+    this.#shell = shell;
+    this.#listener = listener;
+    this.#open = new Set(Object.values(own));
+    this.#stdin = own.stdin;
+    this.#commands = own.commands;
+    this.#text = own.text;
+    makeNonBlocking(own.commands);
+    makeNonBlocking(own.status);
+    this.#status = Bun.file(own.status).stream().getReader();
+    const idle = (): void => {
+      this.#toDrain -= 1;
+      if (this.#toDrain === 0) this.#drained?.();
+    };
+    this.#outputs = [
+      new OutputPipe(own.stdout, (data) => listener.output("stdout", data), idle),
+      new OutputPipe(own.stderr, (data) => listener.output("stderr", data), idle),
+    ];
+    void this.#readStatus();
+  }
+
+  get pid(): number {
+    return this.#pid;
+  }
+  /** Resolves when it has ended and its descriptors are closed. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  /** Has it run `text`. */
+  run(text: string, line: CommandLine): void {
+    setContent(this.#text, Buffer.from(text.endsWith("\n") ? text : `${text}\n`));
+    this.#send(this.#shell.dialect.run(line));
+  }
+
+  /** Has it report `nonce`, when it comes to that. */
+  sync(nonce: string): void {
+    this.#send(this.#shell.dialect.sync(nonce));
+  }
+
+  feed(): StdinFeed {
+    return new StdinFeed(this.#stdin);
+  }
+
+  pause(paused: boolean): void {
+    for (const output of this.#outputs) output.pause(paused);
+  }
+
+  /** Resolves when all that was written before now has been told. */
+  drain(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#drained = resolve;
+      this.#toDrain = this.#outputs.length;
+      for (const output of this.#outputs) output.drain();
+    });
+  }
+
+  /** To its process group, without the background jobs that ignore it: SIGINT is what Ctrl-C would do. */
+  signal(signal: NodeJS.Signals): boolean {
+    if (this.#exited) return false;
+    try {
+      return process.kill(-this.#pid, signal);
+    } catch {
+      return false;
+    }
+  }
+
+  /** No more commands: an idle shell ends by itself, with its EXIT trap. */
+  hangUp(): void {
+    this.#closeOwn(this.#commands);
+  }
+
+  private onExit(status: number): void {
+    if (this.#exited) return;
+    this.#exited = true;
+    void (async () => {
+      await this.drain();
+      this.#listener.exited(status);
+      await this.#release();
+      this.#ended.resolve();
+    })();
+  }
+
+  #send(text: string): void {
+    // Lines are far shorter than a pipe, and one command runs at a time: it always fits.
+    if (this.#open.has(this.#commands)) writeSome(this.#commands, Buffer.from(text));
+  }
+
+  async #readStatus(): Promise<void> {
+    let rest = "";
+    for (;;) {
+      const { value, done } = await this.#status.read().catch(() => ({ value: undefined, done: true }));
+      if (done || value === undefined) return;
+      const lines = (rest + Buffer.from(value).toString("latin1")).split("\n");
+      rest = lines.pop() ?? "";
+      if (rest.length > MAX_STATUS_LINE) rest = "";
+      for (const line of lines) {
+        const [nonce = "", status] = line.split(" ");
+        this.#listener.report(nonce, Number(status));
+      }
+    }
+  }
+
+  #closeOwn(end: number): void {
+    if (this.#open.delete(end)) closeAll([end]);
+  }
+
+  async #release(): Promise<void> {
+    await this.#status.cancel().catch(() => {});
+    for (const output of this.#outputs) await output.close();
+    for (const end of this.#open) this.#closeOwn(end);
+  }
+}
+
+/** It could not be started. */
+export class FailedStart extends Error {
+  readonly failure: StartFailure;
+  constructor(failure: StartFailure) {
+    super("the shell could not be started");
+    this.failure = failure;
+  }
+}
