@@ -109,6 +109,17 @@ export function endTree(options: TreeEndOptions): void {
     clearTimeout(timer);
     options.ended(signalled.size, hard);
   };
+  /** Also those that were being forked while the others were asked. */
+  const ask = (): number[] => {
+    const alive = options.find();
+    for (const pid of alive) {
+      if (signalled.has(pid)) continue;
+      signalled.add(pid);
+      send(pid, SIGTERM);
+      send(pid, SIGCONT); // a stopped one takes SIGTERM only when it goes on
+    }
+    return alive;
+  };
   const kill = (): number[] => {
     const killed = new Set<number>();
     for (let round = 0; round < MAX_ROUNDS; round++) {
@@ -125,7 +136,7 @@ export function endTree(options: TreeEndOptions): void {
   };
   const step = (): void => {
     if (done) return;
-    for (const pid of hard ? kill() : options.find()) if (options.watch(pid, step)) return;
+    for (const pid of hard ? kill() : ask()) if (options.watch(pid, step)) return;
     finish();
   };
   const onGrace = (): void => {
@@ -134,12 +145,5 @@ export function endTree(options: TreeEndOptions): void {
     step();
   };
   let timer = setTimeout(hard ? finish : onGrace, hard ? LAST_WAIT_MS : options.graceMs);
-  if (!hard) {
-    for (const pid of options.find()) {
-      signalled.add(pid);
-      send(pid, SIGTERM);
-      send(pid, SIGCONT); // a stopped one takes SIGTERM only when it goes on
-    }
-  }
   step();
 }
