@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import commands, files, meshes, sandboxes, shells
-from .errors import SandmeshError
+from .errors import ConnectionError, SandmeshError
 from .units import Seconds
 
 if TYPE_CHECKING:
@@ -32,8 +32,14 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandmesh-sync", daemon=True)
         self._thread.start()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a forked child: the thread, and what was acquired, stayed with the parent."""
+        return os.getpid() != self._pid
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs ``work`` on the loop and waits; interrupted (Ctrl-C), it cancels the work and waits for that."""
@@ -45,6 +51,9 @@ class _Loop:
             finally:
                 ended.set()
 
+        if self.foreign:
+            work.close()
+            raise ConnectionError("this connection is of the process that forked this one: connect again here")
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("sandmesh.sync was called from its own event loop's thread")
@@ -67,7 +76,16 @@ class _Loop:
 
         return self.call(run())
 
+    def leave(self, work: Coroutine[Any, Any, None]) -> None:
+        """As ``call``, at the end of a ``with`` block: which in a forked child is none of its business."""
+        if self.foreign:
+            work.close()
+        else:
+            self.call(work)
+
     def close(self) -> None:
+        if self.foreign:
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         if not self._thread.is_alive():
@@ -135,7 +153,7 @@ class CommandStream:
         return self._loop.call(self._stream.cancel())
 
     def close(self) -> None:
-        self._loop.call(self._stream.close())
+        self._loop.leave(self._stream.close())
 
     def __enter__(self) -> CommandStream:
         return self
@@ -236,7 +254,7 @@ class Shell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call(self._shell.__aexit__(kind, error, trace))
+        self._loop.leave(self._shell.__aexit__(kind, error, trace))
 
 
 class Sandbox:
@@ -316,7 +334,7 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call(self._sandbox.__aexit__(kind, error, trace))
+        self._loop.leave(self._sandbox.__aexit__(kind, error, trace))
 
     def __repr__(self) -> str:
         return repr(self._sandbox)
@@ -357,7 +375,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call(self._run.__aexit__(kind, error, trace))
+        self._loop.leave(self._run.__aexit__(kind, error, trace))
 
 
 class Mesh:
@@ -418,7 +436,7 @@ class Mesh:
         if not self._closed:
             self._closed = True
             try:
-                self._loop.call(self._mesh.close())
+                self._loop.leave(self._mesh.close())
             finally:
                 self._loop.close()
 

@@ -31,6 +31,7 @@ from .subjects import reply_subject, reply_wildcard
 log = logging.getLogger("sandmesh")
 
 PING_INTERVAL_S = 15
+_REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
 
@@ -179,16 +180,14 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         self._last_error = error
         log.debug("nats: %s", error)
-        if isinstance(error, nats.errors.AuthorizationError):
-            self._refuse(PermissionDeniedError("the server refused the credential"))
         violation = _VIOLATION.search(str(error))
         if violation is not None:
             denied = PermissionDeniedError(f"the server does not let {self.user} publish to {violation[1]}")
             for stream in list(self._streams.values()):
                 if stream.subject == violation[1]:
                     stream.fail(denied)
-        elif "ermissions" in str(error):
-            self._refuse(PermissionDeniedError(f"the server refused: {error}"))
+        elif _REFUSAL.search(str(error)):
+            self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
 
     def _refuse(self, error: SandmeshError) -> None:
         if not self._refused.done():

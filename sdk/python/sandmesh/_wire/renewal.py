@@ -44,6 +44,7 @@ class Renewer:
         self._wake: asyncio.Event | None = None
         self._caller: Caller | None = None
         self._stopping = False
+        self._running = threading.Event()
         self.renewals = 0
         """Answered ones so far, for tests and curiosity."""
         _open.add(self)
@@ -99,6 +100,7 @@ class Renewer:
     async def _renew_all(self) -> None:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._running.set()
         link: Link | None = None
         try:
             while not self._stopping:
@@ -158,9 +160,9 @@ class Renewer:
         """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""
         with self._lock:
             leases = list(self._leases)
-        loop, caller = self._loop, self._caller
-        if leases and loop is not None and caller is not None and not loop.is_closed():
-            future = asyncio.run_coroutine_threadsafe(self._release(caller, leases), loop)
+        # A program that ends at once may be faster than the thread's start.
+        if leases and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
+            future = asyncio.run_coroutine_threadsafe(self._release(leases), self._loop)
             try:
                 future.result(timeout)
             except Exception as error:
@@ -168,8 +170,11 @@ class Renewer:
         self.stop()
         self.join(2)
 
-    async def _release(self, caller: Caller, leases: list[str]) -> None:
+    async def _release(self, leases: list[str]) -> None:
         gate = asyncio.Semaphore(_RELEASES_AT_ONCE)
+        while self._caller is None:  # still connecting; the one who waits for this gives up in time
+            await asyncio.sleep(0.02)
+        caller = self._caller
 
         async def release(lease: str) -> None:
             async with gate:

@@ -1,0 +1,95 @@
+"""Connecting, being refused, and coming back, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Backend
+
+import sandmesh
+from sandmesh.settings import resolve_settings
+
+
+async def test_no_server_is_a_connection_error_within_the_time(backend: Backend) -> None:
+    with pytest.raises(sandmesh.ConnectionError) as caught:
+        await sandmesh.connect("nats://127.0.0.1:1", backend.credentials, timeout=1)
+    assert caught.value.retryable
+
+
+async def test_a_credential_of_another_server_is_refused_at_once(backend: Backend, own_backend: Backend) -> None:
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(sandmesh.PermissionDeniedError):
+        await sandmesh.connect(backend.url, own_backend.credentials, timeout=20)
+    assert asyncio.get_running_loop().time() - started < 10
+
+
+async def test_an_observer_may_not_acquire(backend: Backend) -> None:
+    credentials = backend.order("observer_credentials")["credentials"]
+    with pytest.raises(sandmesh.PermissionDeniedError):
+        async with sandmesh.connect(backend.url, credentials, timeout=5) as mesh:
+            await mesh.acquire("host", timeout=5)
+
+
+async def test_another_tenant_does_not_see_or_reach_a_sandbox(backend: Backend) -> None:
+    credentials = backend.order("user_credentials", user="eve", tenant="other")["credentials"]
+    async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials) as other:
+        box = await mesh.acquire("host")
+        assert await other.list() == []
+        with pytest.raises(sandmesh.SandboxLostError):
+            await other.sandbox(box.id).ping()
+        with pytest.raises(sandmesh.PermissionDeniedError):
+            async with sandmesh.connect(backend.url, credentials, tenant="acme", timeout=5) as stolen:
+                await stolen.list()
+
+
+async def test_a_sandbox_that_is_not_there_is_told_at_once(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        with pytest.raises(sandmesh.SandboxLostError) as caught:
+            await mesh.sandbox("sb-none").ping()
+        assert caught.value.sandbox == "sb-none"
+
+
+async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend: Backend) -> None:
+    async with own_backend.connect() as mesh:
+        box = await mesh.acquire("host")
+        own_backend.order("kill_server")
+        listing = asyncio.create_task(mesh.list())
+        await asyncio.sleep(0.2)
+        own_backend.order("restart_server")
+        assert [view.sandbox for view in await listing] == [box.id]
+    assert own_backend.made == []
+
+
+async def test_users_of_one_name_do_not_get_each_others_answers(backend: Backend) -> None:
+    async with backend.connect() as one, backend.connect() as two:
+        boxes = await asyncio.gather(*(mesh.acquire("host") for mesh in (one, two) * 8))
+        assert len({box.id for box in boxes}) == 16
+        assert two._caller.link._streams == {} == one._caller.link._streams
+
+
+def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
+    backend: Backend, tmp_path: Path
+) -> None:
+    home = {"SANDMESH_HOME": str(tmp_path)}
+    with pytest.raises(sandmesh.NoMeshError) as caught:
+        resolve_settings(env=home)
+    assert "sandmesh up" in str(caught.value)
+    mesh_file = tmp_path / "mesh.json"
+    mesh_file.write_text(json.dumps({"url": "nats://file:1", "credentials": backend.credentials}))
+    assert resolve_settings(env=home).urls == ("nats://file:1",)
+    assert resolve_settings(env={"XDG_STATE_HOME": str(tmp_path.parent), "SANDMESH_HOME": str(tmp_path)}).user == "ann"
+    environment = {**home, "SANDMESH_URL": "nats://env:1,nats://env:2"}
+    settings = resolve_settings(env=environment)
+    assert (settings.urls, settings.tenant) == (("nats://env:1", "nats://env:2"), "acme")
+    assert resolve_settings("nats://argument:1", env=environment).urls == ("nats://argument:1",)
+    text = Path(backend.credentials).read_text()
+    assert resolve_settings(credentials=text, env=home).user == "ann"
+    assert text.split("SEED-----")[1].split()[0] not in repr(settings)
+    mesh_file.write_text("{")
+    with pytest.raises(sandmesh.NoMeshError):
+        resolve_settings(env=home)
+    with pytest.raises(sandmesh.NoMeshError):
+        resolve_settings("nats://x:1", str(tmp_path / "missing.creds"), env={})

@@ -1,0 +1,254 @@
+"""Acquire, renew, release and the ways out, against a real server and a real pool."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import Backend, until, until_async
+
+import sandmesh
+from sandmesh._wire.ids import new_uuid7
+
+LONG = os.environ.get("SANDMESH_LONG") == "1"
+
+
+async def test_what_was_acquired_is_listed_and_gone_when_the_release_returns(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        async with await mesh.acquire(image="host", cpu=0.5, memory="512MiB", env={"A": "1"}) as box:
+            views = await mesh.list()
+            assert [(view.sandbox, view.state) for view in views] == [(box.id, "leased")]
+            assert backend.made == [box.id]
+            assert (await mesh.status())["states"]["leased"] == 1
+        assert backend.made == []
+        assert isinstance(box.lost, sandmesh.SandboxLostError)
+        await box.release()  # a second time does nothing
+        with pytest.raises(sandmesh.SandboxLostError) as caught:
+            await box.exec("true")
+        assert (caught.value.reason, caught.value.sandbox) == ("released", box.id)
+
+
+async def test_connect_and_acquire_work_with_await_and_with_async_with(backend: Backend) -> None:
+    mesh = await backend.connect()
+    async with mesh.acquire("host") as box:
+        assert backend.made == [box.id]
+    task = asyncio.create_task(mesh.acquire("host"))
+    other = await task
+    await mesh.close()
+    await mesh.close()
+    assert backend.made == [] and other.lost is not None
+    with pytest.raises(sandmesh.ConnectionError):
+        await mesh.acquire("host")
+
+
+async def test_closing_leaves_nothing_also_what_is_still_being_acquired(backend: Backend) -> None:
+    mesh = await backend.connect()
+    await asyncio.gather(*(mesh.acquire("host") for _ in range(3)), mesh.run("other").acquire("host"))
+    backend.order("script", create="wait")
+    late = asyncio.create_task(mesh.acquire("host"))
+    await until_async("the create is under way", lambda: len(backend.made) == 4)
+    await asyncio.sleep(0)
+    await mesh.close()
+    with pytest.raises(sandmesh.SandmeshError):
+        await late
+    backend.order("proceed")
+    await until_async("all is reclaimed", lambda: backend.made == [])
+
+
+async def test_a_canceled_or_late_acquire_is_taken_back(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        backend.order("script", boot="never")
+        task = asyncio.create_task(mesh.acquire("host"))
+        await until_async("it was created", lambda: len(backend.made) == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(sandmesh.AcquireTimeoutError) as caught:
+            await mesh.acquire("host", timeout=0.5)
+        assert caught.value.retryable
+        await until_async("both are reclaimed", lambda: backend.made == [])
+
+
+async def test_the_same_id_answers_the_same_sandbox(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        lease = new_uuid7()
+        one = await mesh.acquire("host", id=lease)
+        two = await mesh.acquire("host", id=lease)
+        assert one.id == two.id
+        assert len(backend.made) == 1
+        with pytest.raises(sandmesh.ConflictError):
+            await mesh.acquire("host", id=lease, cpu=2)
+
+
+async def test_a_run_is_renewed_and_torn_down_as_one(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        other = await mesh.acquire("host")
+        async with mesh.run("train-1", lease=30) as run:
+            boxes = await asyncio.gather(*(run.acquire("host") for _ in range(4)))
+            assert {view.sandbox for view in await run.list()} == {box.id for box in boxes}
+            assert await run.renew() == 4
+        assert backend.made == [other.id]
+        assert all(box.lost is not None for box in boxes)
+
+
+async def test_bad_wishes_are_refused_by_field_before_anything_is_sent(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        for options, field in [
+            ({"memory": "much"}, "memory"),
+            ({"memory": 5}, "memory_bytes"),
+            ({"cpu": 0}, "cpu"),
+            ({"run": "a.b"}, "run"),
+            ({"timeout": -1}, "timeout"),
+            ({"id": "x"}, "id"),
+            ({"network": "internet"}, "network"),
+            ({"ram": 1}, "ram"),
+            ({"env": {"A=B": "1"}}, "env.A=B"),
+        ]:
+            with pytest.raises(sandmesh.InvalidRequestError) as caught:
+                await mesh.acquire("host", **options)
+            assert caught.value.field == field
+        with pytest.raises(sandmesh.InvalidRequestError):
+            mesh.run("*")
+        with pytest.raises(sandmesh.InvalidRequestError):
+            mesh.sandbox("a b")
+
+
+async def test_a_provider_that_fails_is_told_as_that(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        backend.order("script", create="fail")
+        with pytest.raises(sandmesh.SandmeshError) as caught:
+            await mesh.acquire("host", timeout=5)
+        assert caught.value.code in ("provider_failed", "boot_failed", "acquire_timeout")
+
+
+async def _hold_while_blocked(backend: Backend, lease: float, blocked: float) -> None:
+    async with backend.connect(lease=lease) as mesh:
+        async with await mesh.acquire("host") as box:
+            time.sleep(blocked)  # noqa: ASYNC251: the whole point
+            assert backend.made == [box.id]
+            assert [view.state for view in await mesh.list()] == ["leased"]
+            assert box.lost is None
+
+
+async def test_a_blocked_event_loop_loses_nothing(backend: Backend) -> None:
+    await _hold_while_blocked(backend, lease=2, blocked=6)
+
+
+@pytest.mark.skipif(not LONG, reason="takes two minutes: SANDMESH_LONG=1")
+@pytest.mark.limit(200)
+async def test_an_event_loop_blocked_for_two_minutes_with_a_lease_of_30_s_loses_nothing(backend: Backend) -> None:
+    await _hold_while_blocked(backend, lease=30, blocked=120)
+
+
+def run_program(backend: Backend, source: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", source], env=backend.environment, stdout=subprocess.PIPE, text=True)
+
+
+def first_line(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def test_a_killed_process_leaves_nothing_when_its_lease_lapses(backend: Backend) -> None:
+    program = run_program(
+        backend,
+        "import sandmesh, time\n"
+        "mesh = sandmesh.sync.connect(lease=1)\n"
+        "print(mesh.acquire('host').id, flush=True)\n"
+        "time.sleep(60)\n",
+    )
+    try:
+        sandbox = first_line(program)
+        assert backend.made == [sandbox]
+        # It is renewed for longer than its lease.
+        time.sleep(2.5)
+        assert len(backend.made) == 1
+    finally:
+        program.kill()
+        program.wait()
+    until("the lease lapsed", lambda: backend.made == [])
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "pass",
+        "raise SystemExit(3)",
+        "raise ValueError('a bug of the trainer')",
+    ],
+)
+def test_a_process_that_ends_without_closing_leaves_nothing_before_it_is_gone(backend: Backend, way: str) -> None:
+    program = run_program(
+        backend,
+        "import sandmesh\n"
+        "mesh = sandmesh.sync.connect()\n"
+        "boxes = [mesh.acquire('host') for _ in range(3)]\n"
+        f"print(len(boxes), flush=True)\n{way}\n",
+    )
+    assert first_line(program) == "3"
+    assert program.wait(30) is not None
+    assert backend.made == []
+
+
+def test_an_async_program_that_forgets_to_close_leaves_nothing(backend: Backend) -> None:
+    program = run_program(
+        backend,
+        "import asyncio, sandmesh\n"
+        "async def main():\n"
+        "    mesh = await sandmesh.connect()\n"
+        "    print((await mesh.acquire('host')).id, flush=True)\n"
+        "asyncio.run(main())\n",
+    )
+    assert first_line(program)
+    assert program.wait(30) is not None
+    assert backend.made == []
+
+
+def test_ctrl_c_in_the_sync_twin_leaves_nothing(backend: Backend) -> None:
+    backend.order("script", boot="never")
+    program = run_program(
+        backend,
+        "import sandmesh\n"
+        "with sandmesh.sync.connect() as mesh:\n"
+        "    print('acquiring', flush=True)\n"
+        "    mesh.acquire('host')\n",
+    )
+    assert first_line(program) == "acquiring"
+    until("it was created", lambda: len(backend.made) == 1)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(30) != 0
+    until("it is reclaimed", lambda: backend.made == [])
+
+
+def test_a_forked_child_does_not_release_what_its_parent_holds(backend: Backend) -> None:
+    program = run_program(
+        backend,
+        "import os, sys, sandmesh\n"
+        "with sandmesh.sync.connect() as mesh:\n"
+        "    box = mesh.acquire('host')\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        sys.exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print([view.state for view in mesh.list()], flush=True)\n",
+    )
+    assert first_line(program) == "['leased']"
+    assert program.wait(30) is not None
+
+
+def test_the_sync_twin_does_the_same(backend: Backend) -> None:
+    with backend.connect_sync() as mesh:
+        with mesh.acquire("host") as box:
+            assert [view.sandbox for view in mesh.list()] == [box.id]
+        with mesh.run("sync-1") as run:
+            in_run = run.acquire("host")
+            assert backend.made == [in_run.id]
+        assert backend.made == []
+        assert mesh.acquire("host").grant is not None
+    assert backend.made == []
+    mesh.close()
