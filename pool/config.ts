@@ -17,8 +17,8 @@ const ms = (byDefault: number, why: string, min = 1) =>
 
 export const PoolLimits = v.object({
   maxBooting: count(256, 1, 100_000, "Sandboxes starting at once; bursts break on starts, not on the rate"),
-  createsPerSecond: count(200, 1, 100_000, "Creates a second on average; what an API server bears"),
-  createBurst: count(256, 1, 100_000, "Creates at once after a rest"),
+  createsPerSecond: count(2_000, 1, 100_000, "Creates a second on average; an API server bears 85 to 240"),
+  createBurst: count(2_000, 1, 100_000, "Creates at once after a rest; maxBooting bounds a burst first"),
   maxQueued: count(50_000, 1, 1_000_000, "Acquires waiting, all tenants; each holds about 1 KiB"),
   maxQueuedPerTenant: count(20_000, 1, 1_000_000, "Acquires waiting, one tenant; keeps room for the others"),
   maxSandboxesPerTenant: count(20_000, 1, 1_000_000, "Waiting and live, one tenant; more is quota_exceeded"),

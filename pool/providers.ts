@@ -19,6 +19,10 @@ const PROVIDERS: Record<string, Make> = {
     const { createLocalProvider } = await import("./provider/local/index.ts");
     return createLocalProvider({ ...check(LocalSettings, settings), log });
   },
+  async simulated(settings) {
+    const { createSimulatedProvider, SimulatedSettings } = await import("./provider/simulated/index.ts");
+    return createSimulatedProvider(check(SimulatedSettings, settings));
+  },
 };
 
 /** Throws InvalidRequestError for a name that there is none of, or settings that cannot be. */
