@@ -19,10 +19,10 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     await bench[Symbol.asyncDispose]();
   });
 
-  /** A pool process that makes a sandbox, killed at once with -9. */
-  async function poolThatDies(sandbox: string, maxLifeMs: number): Promise<void> {
+  /** A pool process that makes sandboxes at once, killed with -9 when the first is there. */
+  async function poolThatDies(maxLifeMs: number, ...sandboxes: string[]): Promise<void> {
     const script = join(import.meta.dir, "testing.ts");
-    const pool = Bun.spawn([process.execPath, script, bench.folder, sandbox, String(maxLifeMs)], {
+    const pool = Bun.spawn([process.execPath, script, bench.folder, String(maxLifeMs), ...sandboxes], {
       stdout: "pipe",
       stdin: "ignore",
     });
@@ -33,7 +33,7 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
   }
 
   test("a sandbox lives on when its pool is killed, and the next pool adopts and removes it", async () => {
-    await poolThatDies("sb-orphan", 600_000);
+    await poolThatDies(600_000, "sb-orphan");
     const first = await bench.first("sb-orphan");
     // The launcher ends with its pool; the sandbox does not.
     await until("only the relay", async () => (await leftovers(bench.stateDir)).services <= 1);
@@ -52,11 +52,22 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
   });
 
   test("a sandbox whose pool was killed ends at its longest life, with no pool alive", async () => {
-    await poolThatDies("sb-orphan", 1500);
+    await poolThatDies(1500, "sb-orphan");
     const first = await bench.first("sb-orphan");
     expect(isAlive(first)).toBe(true);
     await until("its end", () => !isAlive(first));
     await until("its supervisor's end", async () => (await leftovers(bench.stateDir)).processes === 0);
+  });
+
+  test("a pool that is killed in the midst of a burst leaves nothing that the next one cannot remove", async () => {
+    await poolThatDies(600_000, ...Array.from({ length: 24 }, (_, i) => `sb-${i}`));
+    const provider = await bench.restart();
+    const listed = await provider.list(signal());
+    expect(listed.length).toBeGreaterThan(0);
+    await Promise.all(listed.map(({ sandbox }) => bench.remove(sandbox)));
+    // Only what was never begun can be missing from the list: nothing comes after it.
+    await until("nothing", async () => (await bench.left()).length === 0);
+    expect(await provider.list(signal())).toEqual([]);
   });
 
   test("all that a sandbox started ends with its first process", async () => {

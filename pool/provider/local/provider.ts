@@ -61,6 +61,7 @@ class Local implements LocalProvider {
   readonly #launcher: Launcher;
   readonly #relay: RelayClient;
   readonly #exits: ExitWatch;
+  readonly #adopted: Promise<void>;
   readonly #root = process.getuid?.() === 0;
   /** Creates under way; `stop` ends them early. */
   readonly #creating = new Map<string, { done: Promise<Created>; stop: AbortController }>();
@@ -79,14 +80,19 @@ class Local implements LocalProvider {
     const onRestart = () => options.log.warn({}, "the relay had ended and was started again");
     this.#relay = new RelayClient({ folder: layout.relay, stateDir: layout.stateDir, host, port, onRestart });
     this.#exits = new ExitWatch(layout, this.#cgroups, (sandbox) => this.#removing.has(sandbox));
-    this.#adopt().catch((error: unknown) => options.log.warn({ error }, "the relay could not be started"));
+    this.#adopted = this.#adopt().catch((error: unknown) => {
+      options.log.warn({ error }, "the relay could not be started");
+    });
   }
 
   /** Sandboxes of a pool before this one need the relay, which may have ended with it. */
   async #adopt(): Promise<void> {
     const names = await namesIn(this.#layout.sandboxes);
-    for (const name of names.filter((n) => n.startsWith("."))) {
-      await rm(join(this.#layout.sandboxes, name), { recursive: true, force: true });
+    // What a killed pool had begun to write: records, and layers that were being unpacked.
+    for (const folder of [this.#layout.sandboxes, this.#layout.layers]) {
+      for (const name of (await namesIn(folder)).filter((n) => n.startsWith("."))) {
+        await rm(join(folder, name), { recursive: true, force: true });
+      }
     }
     if (names.some((name) => ID_PATTERN.test(name))) await this.#relay.start();
   }
@@ -124,6 +130,7 @@ class Local implements LocalProvider {
   async #create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
     const { sandbox, spec } = request;
     refuseUnsupported(spec, this.#layout.stateDir);
+    await this.#adopted;
     await this.#removing.get(sandbox);
     const existing = await this.#existing(sandbox);
     if (existing !== undefined) return existing;
@@ -251,6 +258,7 @@ class Local implements LocalProvider {
   }
 
   async close(): Promise<void> {
+    await this.#adopted;
     for (const { stop } of this.#creating.values()) stop.abort();
     await Promise.allSettled([...this.#creating.values()].map(({ done }) => done));
     this.#exits.close();
@@ -258,6 +266,7 @@ class Local implements LocalProvider {
   }
 
   async end(signal: AbortSignal): Promise<void> {
+    await this.#adopted;
     const ids = new Set([
       ...this.#creating.keys(),
       ...(await this.list(signal)).map(({ sandbox }) => sandbox),

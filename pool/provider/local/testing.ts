@@ -118,11 +118,12 @@ export class Bench implements AsyncDisposable {
   }
 }
 
-// `bun testing.ts <folder> <sandbox> <max life, ms>`: a pool process that makes one sandbox and then waits to be killed.
+// `bun testing.ts <folder> <max life, ms> <sandbox>…`: a pool process that makes sandboxes at once, says when the first
+// is there, and then waits to be killed.
 if (import.meta.main) {
-  const [folder = "", sandbox = "", maxLifeMs = ""] = process.argv.slice(2);
+  const [folder = "", maxLifeMs = "", ...sandboxes] = process.argv.slice(2);
   const bench = new Bench(folder, {});
-  await bench.create(sandbox, {}, Number(maxLifeMs));
+  await Promise.race(sandboxes.map((sandbox) => bench.create(sandbox, {}, Number(maxLifeMs))));
   process.stdout.write("created\n");
   setInterval(() => undefined, 1 << 30);
 }

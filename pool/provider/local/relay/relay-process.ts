@@ -1,4 +1,4 @@
-// The relay's own process: unix sockets, one a sandbox, that lead to the one NATS address it was started with.
+// The relay's own process: unix sockets, one a sandbox, that lead to the one NATS address that the pool names.
 //   bun relay-process.ts <relay folder> <host> <port> <state folder>
 // It outlives the pool, so that sandboxes keep their connection while a pool restarts, and ends by itself when for a
 // minute neither a pool nor a sandbox was connected. No streams, no copies beside what the kernel did not take.
@@ -71,14 +71,20 @@ class Relay {
   #open = 0;
   #idle: Timer | undefined;
 
-  readonly #host: string;
-  readonly #port: number;
+  #host: string;
+  #port: number;
 
   constructor(host: string, port: number) {
     this.#host = host;
     this.#port = port;
     for (const name of readdirSync(".")) if (ID_PATTERN.test(name)) this.add(name);
     this.#watchIdle();
+  }
+
+  /** For connections from now on. */
+  leadTo(host: string, port: number): void {
+    this.#host = host;
+    this.#port = port;
   }
 
   add(sandbox: string): void {
@@ -161,7 +167,8 @@ class Relay {
   }
 }
 
-/** The pool's connection: "add <id>", "remove <id>" and "end", a line each, each answered by the same line. */
+/** The pool's connection: "nats <host> <port>", "add <id>", "remove <id>" and "end", a line each, each answered by the
+ * same line. Only the mesh's own user can open it. */
 function serveControl(relay: Relay): void {
   rmSync(CONTROL_SOCKET, { force: true });
   Bun.listen<{ rest: string }>({
@@ -176,7 +183,8 @@ function serveControl(relay: Relay): void {
         const lines = (socket.data.rest + data.toString()).split("\n");
         socket.data.rest = lines.pop() ?? "";
         for (const line of lines) {
-          const [verb, sandbox = ""] = line.split(" ");
+          const [verb, sandbox = "", port = ""] = line.split(" ");
+          if (verb === "nats") relay.leadTo(sandbox, Number(port));
           if (verb === "add") relay.add(sandbox);
           if (verb === "remove") relay.remove(sandbox);
           if (verb === "end") process.exit(0);

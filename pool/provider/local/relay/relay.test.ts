@@ -143,6 +143,26 @@ describe("relay", () => {
     expect(bench.warnings).toHaveLength(1);
   });
 
+  test("a relay that an earlier pool left leads to where NATS is now", async () => {
+    const pid = await relayPid(bench.stateDir);
+    await bench.provider.close();
+    const moved = createServer((socket) => socket.once("data", () => socket.end("the new place")));
+    await new Promise<void>((resolve) => moved.listen(0, "127.0.0.1", resolve));
+    try {
+      const address = moved.address();
+      const port = typeof address === "object" && address !== null ? address.port : 0;
+      const { stateDir } = bench;
+      await using next = new Bench(bench.folder, { stateDir, natsUrl: `127.0.0.1:${port}` });
+      await next.create("sb-b");
+      expect(await answerTo("x", open("sb-b"))).toBe("the new place");
+      expect(await answerTo("x", open("sb-a"))).toBe("the new place");
+      expect(await relayPid(stateDir)).toBe(pid);
+    } finally {
+      moved.close();
+      await bench.restart();
+    }
+  });
+
   test("a sandbox that was removed has no socket any more", async () => {
     await bench.remove("sb-a");
     expect(await answerTo("x")).toBe("closed");

@@ -99,6 +99,11 @@ export class RelayClient {
         close: () => this.#lost(waiting),
       },
     });
+    // A relay that was found may lead to where NATS was before.
+    await new Promise<void>((resolve, reject) => {
+      waiting.push((error) => (error === undefined ? resolve() : reject(error)));
+      socket.write(`nats ${this.#options.host} ${this.#options.port}\n`);
+    });
     return { socket, waiting };
   }
 
