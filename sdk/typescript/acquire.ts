@@ -15,6 +15,7 @@ import {
 } from "../../broker/contract/index.ts";
 import type { Caller } from "./wire/caller.ts";
 import type { Pulse } from "./wire/pulse.ts";
+import { orReconnect } from "./wire/reconnect.ts";
 
 export type WireAcquire = RequestOf<(typeof POOL_VERBS)["acquire"]> & { timeout_ms: number };
 
@@ -64,21 +65,19 @@ async function ask(
   signal: AbortSignal | undefined,
 ): Promise<Grant> {
   for (;;) {
-    const again = new AbortController();
-    const waiting = { onTick: () => undefined, onReconnect: () => again.abort() };
-    pulse.add(waiting);
     try {
-      return await caller.pool("acquire", request, {
-        timeoutMs: Math.max(1, giveUpAt - Date.now()),
-        againAfterMs: AGAIN_MS,
-        absentMs: POOL_ABSENT_MS,
-        signal: signal === undefined ? again.signal : AbortSignal.any([signal, again.signal]),
-      });
+      return await orReconnect(pulse, signal, (either) =>
+        caller.pool("acquire", request, {
+          timeoutMs: Math.max(1, giveUpAt - Date.now()),
+          againAfterMs: AGAIN_MS,
+          absentMs: POOL_ABSENT_MS,
+          signal: either,
+        }),
+      );
     } catch (error) {
-      const nudged = again.signal.aborted && signal?.aborted !== true && error instanceof CanceledError;
-      if (!nudged) throw error;
-    } finally {
-      pulse.delete(waiting);
+      // The same id again only tells the pool where to answer.
+      if (!(error instanceof ConnectionError) || Date.now() > giveUpAt) throw error;
+      caller.throwIfClosed();
     }
   }
 }

@@ -1,20 +1,30 @@
 // A command's standard input: written at offsets, so that a repeated part is taken once.
-import { SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
+import { ConnectionError, SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+import { orReconnect } from "../wire/reconnect.ts";
 
 /** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
 const TRY_MS = 24 * 3600 * 1000;
 const AGAIN_MS = 30_000;
 
-function sendTo(box: Box, id: string, part: Part, signal: AbortSignal | undefined): Promise<unknown> {
+async function sendTo(box: Box, id: string, part: Part, signal: AbortSignal | undefined): Promise<unknown> {
   const request = { id, offset: part.offset, data: part.data, eof: part.last };
-  return box.caller.sandbox(box.target, "stdin", request, {
-    timeoutMs: TRY_MS,
-    againAfterMs: AGAIN_MS,
-    signal,
-    between: () => box.lifeline.throwIfLost(),
-  });
+  for (;;) {
+    try {
+      return await orReconnect(box.pulse, signal, (either) =>
+        box.caller.sandbox(box.target, "stdin", request, {
+          timeoutMs: TRY_MS,
+          againAfterMs: AGAIN_MS,
+          signal: either,
+          between: () => box.lifeline.throwIfLost(),
+        }),
+      );
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      box.caller.throwIfClosed();
+    }
+  }
 }
 
 /** Feeds `source` to the command, then closes its stdin. Ends quietly where the command has ended or does not take

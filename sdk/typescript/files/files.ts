@@ -3,6 +3,7 @@ import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/in
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+import { orReconnect } from "../wire/reconnect.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
 import { download, upload } from "./trees.ts";
 
@@ -88,14 +89,22 @@ export class Files {
     source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
     signal: AbortSignal | undefined,
   ): Promise<number> {
-    const { caller, target, lifeline } = this.#box;
+    const { caller, target, lifeline, pulse } = this.#box;
     const transfer = newUuidV7();
     const send = (part: Part) =>
-      caller.sandbox(
-        target,
-        verb,
-        { ...request, transfer, ...part },
-        { once: true, timeoutMs: 20_000, absentMs: 0, signal, between: () => lifeline.throwIfLost() },
+      orReconnect(pulse, signal, (either) =>
+        caller.sandbox(
+          target,
+          verb,
+          { ...request, transfer, ...part },
+          {
+            once: true,
+            timeoutMs: 20_000,
+            absentMs: 0,
+            signal: either,
+            between: () => lifeline.throwIfLost(),
+          },
+        ),
       );
     let begun = false;
     try {

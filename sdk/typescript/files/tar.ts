@@ -66,15 +66,28 @@ async function addFile(tar: Pack, header: NewHeader & { size: number }, path: st
   });
   // Not further than its size when it was looked at: a log that grows meanwhile would break the archive.
   for await (const part of createReadStream(path, { end: header.size - 1 })) {
-    if (!entry.write(part)) {
-      await new Promise<void>((go) => {
-        entry.once("drain", go);
-        entry.once("close", go);
-      });
-    }
+    if (!entry.write(part)) await drained(entry);
   }
   entry.end(undefined);
   await written;
+}
+
+interface Draining {
+  once(event: "drain" | "close", then: () => void): unknown;
+  removeListener(event: "drain" | "close", then: () => void): unknown;
+}
+
+/** Resolves when more may be written, or nothing more will be. */
+function drained(stream: Draining): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      stream.removeListener("drain", done);
+      stream.removeListener("close", done);
+      resolve();
+    };
+    stream.once("drain", done);
+    stream.once("close", done);
+  });
 }
 
 interface Later {
@@ -127,12 +140,7 @@ async function feed(source: AsyncIterable<Uint8Array>, tar: Extract): Promise<vo
   try {
     for await (const part of source) {
       if (tar.destroyed) return;
-      if (!tar.write(part)) {
-        await new Promise<void>((go) => {
-          tar.once("drain", go);
-          tar.once("close", go);
-        });
-      }
+      if (!tar.write(part)) await drained(tar);
     }
     tar.end(undefined);
   } catch (error) {

@@ -1,0 +1,193 @@
+// Files through the SDK, against real daemons.
+import { expect, test } from "bun:test";
+import { chmod, mkdir, mkdtemp, readFile, readlink, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { until } from "../../../broker/server/testing.ts";
+import { CanceledError, FileError } from "../../../sdk/typescript/mod.ts";
+import { liveMesh } from "./mesh.ts";
+
+const SPEC = { image: "host" } as const;
+const LONG = 60_000;
+
+async function box() {
+  const live = await liveMesh();
+  const mesh = await live.connect();
+  return Object.assign(await mesh.acquire(SPEC), { live, mesh });
+}
+
+async function scratch(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "sandmesh-files-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}
+
+const noise = (length: number): Buffer => {
+  const bytes = Buffer.alloc(length);
+  for (let i = 0, x = 1; i < length; i++) {
+    x = (x * 1103515245 + 12345) & 0x7fffffff;
+    bytes[i] = x >> 16;
+  }
+  return bytes;
+};
+
+test(
+  "bytes come back as they were written, at all sizes around the wire's parts",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    for (const size of [0, 1, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 7]) {
+      const bytes = noise(size);
+      expect(await sandbox.files.write("f", bytes)).toBe(size);
+      expect(Buffer.compare(Buffer.from(await sandbox.files.read("f")), bytes)).toBe(0);
+    }
+    const range = await sandbox.files.read("f", { offset: 5, length: 7 });
+    expect([...range]).toEqual([...noise(3 * 1024 * 1024 + 7).subarray(5, 12)]);
+    await sandbox.files.write("text", "é\u{feff}\n");
+    await sandbox.files.write("text", "more", { append: true });
+    expect(await sandbox.files.readText("text")).toBe("é\u{feff}\nmore");
+  },
+  LONG,
+);
+
+test(
+  "folders, modes, names and errors",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    const { files } = sandbox;
+    await files.write("a/b/c.sh", "#!/bin/sh\n", { mode: 0o750, mtimeMs: 1_600_000_000_000 });
+    expect(await files.stat("a/b/c.sh")).toMatchObject({
+      type: "file",
+      size: 10,
+      mode: 0o750,
+      mtime_ms: 1_600_000_000_000,
+    });
+    await files.mkdir("a/d/e");
+    expect((await files.list("a")).map((entry) => [entry.path.split("/").at(-1), entry.type])).toEqual([
+      ["b", "dir"],
+      ["d", "dir"],
+    ]);
+    await files.rename("a/b/c.sh", "a/d/c2.sh");
+    expect([await files.exists("a/b/c.sh"), await files.exists("a/d/c2.sh")]).toEqual([false, true]);
+    const full = await files.remove("a").catch((error: unknown) => error);
+    expect(full).toBeInstanceOf(FileError);
+    await files.remove("a", { recursive: true });
+    await files.remove("a", { missingOk: true });
+    for (const [what, reason] of [
+      [files.read("nothing"), "ENOENT"],
+      [files.remove("nothing"), "ENOENT"],
+      [files.list("/etc/hostname"), "ENOTDIR"],
+      [files.read("/etc"), "EISDIR"],
+    ] as const) {
+      expect(await (what as Promise<unknown>).catch((error: unknown) => error)).toMatchObject({
+        code: "file_error",
+        reason,
+      });
+    }
+  },
+  LONG,
+);
+
+test(
+  "a folder with more entries than one page is listed whole",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    await sandbox.exec("mkdir many; cd many; seq -f 'f%05g' 1 2345 | xargs touch", { check: true });
+    const names = (await sandbox.files.list("many")).map((entry) => entry.path.split("/").at(-1));
+    expect(names.length).toBe(2345);
+    expect(new Set(names).size).toBe(2345);
+  },
+  LONG,
+);
+
+test(
+  "a folder goes up and down whole, with modes and links; a file too",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    await using folder = await scratch();
+    const from = join(folder.path, "from");
+    await mkdir(join(from, "sub", "empty"), { recursive: true });
+    await writeFile(join(from, "big"), noise(1_500_000));
+    await writeFile(join(from, "sub", "run"), "#!/bin/sh\necho ran\n");
+    await chmod(join(from, "sub", "run"), 0o755);
+    await symlink("sub/run", join(from, "link"));
+    await sandbox.files.upload(from, "tree/there");
+    expect((await sandbox.exec("tree/there/link")).stdout.text).toBe("ran\n");
+    const to = join(folder.path, "to");
+    await sandbox.files.download("tree/there", to);
+    expect(Buffer.compare(await readFile(join(to, "big")), noise(1_500_000))).toBe(0);
+    expect((await stat(join(to, "sub", "run"))).mode & 0o777).toBe(0o755);
+    expect((await stat(join(to, "sub", "empty"))).isDirectory()).toBe(true);
+    expect(await readlink(join(to, "link"))).toBe("sub/run");
+
+    await sandbox.files.upload(join(from, "sub", "run"), "one");
+    expect((await sandbox.exec("./one")).stdout.text).toBe("ran\n");
+    await sandbox.files.download("one", join(folder.path, "two"));
+    expect((await stat(join(folder.path, "two"))).mode & 0o777).toBe(0o755);
+    // Into a folder that is there, as cp does.
+    await sandbox.files.download("one", folder.path);
+    expect(await readFile(join(folder.path, "one"), "utf8")).toContain("echo ran");
+    const missing = await sandbox.files
+      .upload(join(folder.path, "none"), "x")
+      .catch((error: unknown) => error);
+    expect(missing).toMatchObject({ code: "file_error", reason: "ENOENT" });
+  },
+  LONG,
+);
+
+test(
+  "an aborted upload leaves nothing, half or hidden",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    await sandbox.files.mkdir("here");
+    const control = new AbortController();
+    let parts = 0;
+    const endless = (async function* () {
+      for (;;) {
+        parts++;
+        yield noise(256 * 1024);
+      }
+    })();
+    const writing = sandbox.files
+      .write("here/file", endless, { signal: control.signal })
+      .catch((error: unknown) => error);
+    await until("it is under way", () => parts > 8);
+    control.abort();
+    expect(await writing).toBeInstanceOf(CanceledError);
+    await until("nothing is left of it", async () => (await sandbox.files.list("here")).length === 0);
+  },
+  LONG,
+);
+
+test(
+  "memory stays flat over a large file, both ways",
+  async () => {
+    const sandbox = await box();
+    await using _ = sandbox.live;
+    const part = noise(1 << 20);
+    const parts = 256;
+    const source = (async function* () {
+      for (let i = 0; i < parts; i++) yield part;
+    })();
+    Bun.gc(true);
+    const before = process.memoryUsage().rss;
+    let most = before;
+    const look = () => {
+      most = Math.max(most, process.memoryUsage().rss);
+    };
+    await sandbox.files.write("large", source);
+    look();
+    let received = 0;
+    for await (const piece of sandbox.files.readStream("large")) {
+      received += piece.length;
+      look();
+    }
+    expect(received).toBe(parts << 20);
+    // The file is 256 MiB; a collector that is lazy keeps a part of what went through it.
+    expect(most - before).toBeLessThan(128 * 1024 * 1024);
+  },
+  LONG,
+);
