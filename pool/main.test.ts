@@ -25,7 +25,12 @@ async function start(config: object | string) {
 }
 
 test("settings that cannot be end it with status 2, naming the one at fault", async () => {
-  const base = { urls: ["nats://127.0.0.1:1"], credentialsFile: "/x", keysFile: "/x", providers: [{ name: "local" }] };
+  const base = {
+    urls: ["nats://127.0.0.1:1"],
+    credentialsFile: "/x",
+    keysFile: "/x",
+    providers: [{ name: "local" }],
+  };
   const cases: [object | string, string][] = [
     ["{", "config.json"],
     [{ ...base, maxBooting: 0 }, "maxBooting"],
@@ -59,10 +64,15 @@ test("it starts, answers, logs no secret, and stops at SIGTERM", async () => {
     });
     const ann = new Caller(await server.user());
     const status = await until("it answers", () => ann.status().catch(() => undefined), 30_000);
-    expect(status).toMatchObject({ pool: "pool", draining: false, providers: [{ name: "local", sandboxes: 0 }] });
+    expect(status).toMatchObject({
+      pool: "pool",
+      draining: false,
+      providers: [{ name: "local", sandboxes: 0 }],
+    });
     pool.child.kill("SIGTERM");
     expect(await pool.child.exited).toBe(0);
-    const log = (await new Response(pool.child.stdout).text()) + (await new Response(pool.child.stderr).text());
+    const log =
+      (await new Response(pool.child.stdout).text()) + (await new Response(pool.child.stderr).text());
     expect(log).toContain("the pool is ready");
     expect(log).not.toContain(credentials.seed);
     expect(log).not.toContain("SUA");
