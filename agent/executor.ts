@@ -1,26 +1,15 @@
 // The daemon's Executor: real commands at once; files, sessions and facts loaded when they are first asked for, since
 // a boot does not need them.
-import { SessionClosedError, UnsupportedError } from "../broker/contract/index.ts";
-import type {
-  CommandSink,
-  Executor,
-  ExecutorInfo,
-  Files,
-  ParsedExec,
-  RunningCommand,
-  Sessions,
-} from "../broker/endpoint/executor.ts";
+import { SessionClosedError } from "../broker/contract/index.ts";
+import type { Executor, ExecutorInfo, Files } from "../broker/endpoint/executor.ts";
 import type { Commands } from "./exec/exec.ts";
+import type { Engine } from "./native/engine.ts";
 import type { Environment } from "./process/environment.ts";
 import { DAEMON_VERSION } from "./process/version.ts";
-
-/** Sessions, with the commands that run in them. */
-export interface SessionCommands extends Sessions {
-  exec(request: ParsedExec, sink: CommandSink): RunningCommand;
-  closeAll(graceMs: number): Promise<void>;
-}
+import type { SessionCommands } from "./session/sessions.ts";
 
 export interface ExecutorOptions {
+  engine: Engine;
   commands: Commands;
   /** What commands and sessions start from. */
   environment: Environment;
@@ -28,8 +17,10 @@ export interface ExecutorOptions {
   cwd: string;
 }
 
-export function createExecutor({ commands, cwd }: ExecutorOptions): Executor {
-  const sessions = NO_SESSIONS;
+export function createExecutor({ engine, commands, environment, cwd }: ExecutorOptions): Executor {
+  const sessions = lazySessions(async () =>
+    (await import("./session/sessions.ts")).createSessions({ engine, environment, cwd }),
+  );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
     const { createInfo } = await import("./info/info.ts");
@@ -52,16 +43,29 @@ export function createExecutor({ commands, cwd }: ExecutorOptions): Executor {
   };
 }
 
-/** What a daemon without sessions answers. */
-const NO_SESSIONS: SessionCommands = {
-  open: () => Promise.reject(new UnsupportedError("this daemon has no sessions", { field: "session" })),
-  close: () => Promise.resolve(false),
-  list: () => [],
-  exec() {
-    throw new SessionClosedError("no such session is open", { reason: "closed", started: "no" });
-  },
-  closeAll: () => Promise.resolve(),
-};
+/** Sessions that load when the first is opened; until then none is. */
+function lazySessions(load: () => Promise<SessionCommands>): SessionCommands {
+  let loading: Promise<SessionCommands> | undefined;
+  let loaded: SessionCommands | undefined;
+  const sessions = async (): Promise<SessionCommands> => {
+    loading ??= load();
+    loaded = await loading;
+    return loaded;
+  };
+  return {
+    open: async (options) => (await sessions()).open(options),
+    close: async (session) => loaded?.close(session) ?? false,
+    list: () => loaded?.list() ?? [],
+    exec(request, sink) {
+      if (loaded !== undefined) return loaded.exec(request, sink);
+      throw new SessionClosedError(`no session ${request.session} is open`, {
+        reason: "closed",
+        started: "no",
+      });
+    },
+    closeAll: async (graceMs) => loaded?.closeAll(graceMs),
+  };
+}
 
 /** Files that load on first use. */
 export function lazyFiles(load: () => Promise<Files>): Files {

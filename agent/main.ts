@@ -135,7 +135,7 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
   const commands = new Commands({ engine, environment, cwd });
-  const executor = createExecutor({ commands, environment, cwd });
+  const executor = createExecutor({ engine, commands, environment, cwd });
   let stop: (() => void) | undefined;
   const stopped = new Promise<void>((resolve) => {
     stop = resolve;
