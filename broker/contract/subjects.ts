@@ -109,7 +109,8 @@ export function parseSubject(subject: string): ParsedSubject | undefined {
       return n === 4 && isId(a) ? { kind: "enrol", tenant, sandbox: a } : undefined;
     case "rep": {
       const token = parts.slice(5).join(".");
-      const plain = token !== "" && !/[*>\s]/.test(token) && !token.split(".").includes("");
+      // Visible ASCII without wildcards: what may be published to.
+      const plain = /^[!-)+-=?-~]+$/.test(token) && !token.split(".").includes("");
       return isId(a) && isId(b) && plain
         ? { kind: "reply", tenant, responder: a, user: b, token }
         : undefined;

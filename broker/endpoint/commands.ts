@@ -1,5 +1,5 @@
 // Which commands are known, and for how long: at most once by id, within bounds of number and of memory.
-import { BusyError, ConflictError, UnknownCommandError, uuidV7Time } from "../contract/index.ts";
+import { BusyError, ConflictError, UnknownCommandError } from "../contract/index.ts";
 import type { Command, Holder } from "./command.ts";
 import { sameContent } from "./content.ts";
 import type { ParsedExec } from "./executor.ts";
@@ -24,8 +24,8 @@ export class Commands implements Holder {
   readonly #ended = new Map<string, Command>();
   /** Of those, in the same order, the ones whose output is held. */
   readonly #withOutput = new Map<string, Command>();
-  /** The newest of the forgotten ids, as a time: an id that is not newer may be one of them, and have run. */
-  #forgottenMs = Number.NEGATIVE_INFINITY;
+  /** The newest of the forgotten ids, by the time in it: one that is not newer may be another of them, and have run. */
+  #forgotten = "";
   #held = 0;
 
   constructor(limits: Retention = RETENTION) {
@@ -56,7 +56,8 @@ export class Commands implements Holder {
   earlier(id: string, request: ParsedExec, sandbox: string): Command | undefined {
     const command = this.find(id);
     if (command === undefined) {
-      if (uuidV7Time(id) <= this.#forgottenMs) throw unknown(id, sandbox);
+      // They are in order of their time as text, too.
+      if (id <= this.#forgotten) throw unknown(id, sandbox);
       return undefined;
     }
     if (!sameContent(command.content, request)) {
@@ -113,7 +114,7 @@ export class Commands implements Holder {
     for (const [id, command] of this.#ended) {
       this.#ended.delete(id);
       if (this.#withOutput.delete(id)) this.#held -= command.dropOutput();
-      this.#forgottenMs = Math.max(this.#forgottenMs, uuidV7Time(id));
+      if (id > this.#forgotten) this.#forgotten = id;
       return;
     }
   }
