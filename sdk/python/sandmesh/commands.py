@@ -149,8 +149,11 @@ def _feed(box: Box, prepared: Prepared, follower: Follower) -> asyncio.Task[None
     if source is None:
         return None
 
+    begun = follower.begin()
+
     async def feed() -> None:
         try:
+            await asyncio.wait({begun})
             await send_parts(parts_of(source), lambda *part: _send_stdin(box, prepared.id, *part), _STDIN_TRY_S)
         except SandmeshError:
             # The command has ended or does not read: its writer learns no more of that than a pipe's would.
@@ -180,6 +183,7 @@ class CommandStream:
         self._follower = follower
         self._end: CommandEnd | None = None
         self._left = False
+        self._begun = follower.begin()
         self._chunks = self._iterate(follower)
         self._feeding: asyncio.Task[None] | None = None
         self._stdin_offset = 0  # counted after what the request carried
@@ -243,6 +247,7 @@ class CommandStream:
 
     async def _write(self, data: bytes, last: bool) -> None:
         async with self._stdin_lock:
+            await asyncio.wait({self._begun})
             base = self._stdin_offset
             self._stdin_offset += len(data)
             async for offset, part, end in parts_of([data]):
@@ -263,6 +268,7 @@ class CommandStream:
         if self._end is None:
             self._follower.stop(canceled)
         await self._chunks.aclose()
+        await self._follower.abandon()
         self._leave()
 
     async def __aenter__(self) -> CommandStream:

@@ -129,7 +129,7 @@ async def test_a_provider_that_fails_is_told_as_that(backend: Backend) -> None:
 async def _hold_while_blocked(backend: Backend, lease: float, blocked: float) -> None:
     async with backend.connect(lease=lease) as mesh:
         async with await mesh.acquire("host") as box:
-            time.sleep(blocked)  # noqa: ASYNC251: the whole point
+            time.sleep(blocked)  # noqa: ASYNC251 (the whole point)
             assert backend.made == [box.id]
             assert [view.state for view in await mesh.list()] == ["leased"]
             assert box.lost is None

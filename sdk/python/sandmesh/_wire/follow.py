@@ -4,6 +4,7 @@ broker. The command itself runs at most once: every question carries the same id
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator
@@ -93,6 +94,7 @@ class Follower:
         self.started: Started = "yes" if exec is None else "no"
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
+        self._first: asyncio.Future[AnswerStream] | None = None
         self._failure: SandmeshError | None = None
         self._heard = False
         self._heard_at = time.monotonic()
@@ -101,6 +103,19 @@ class Follower:
         self._gaps = 0
         self._absent_since: float | None = None
         self._wait = 0.05
+
+    def begin(self) -> asyncio.Future[AnswerStream]:
+        """Asks at once, not only when ``frames`` is read; to be waited for before anything is sent behind it."""
+        if self._first is None:
+            self._first = asyncio.ensure_future(self._ask())
+        return self._first
+
+    async def abandon(self) -> None:
+        """Ends what ``begin`` began where ``frames`` was never read."""
+        first, self._first = self._first, None
+        if first is not None and self._stream is None:
+            with contextlib.suppress(SandmeshError):
+                (await first).close()
 
     def stop(self, error: SandmeshError) -> None:
         """Ends the following; ``frames`` raises ``error``."""
@@ -116,7 +131,8 @@ class Follower:
             while True:
                 self._throw_if_stopped()
                 try:
-                    self._stream = await self._ask()
+                    first, self._first = self._first, None
+                    self._stream = await (self._ask() if first is None else first)
                     async for frame in self._read(self._stream):
                         yield frame
                         if frame["type"] != "chunk":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 from pathlib import Path
@@ -51,14 +52,22 @@ def unpack_tree(archive: IO[bytes], target: Path) -> None:
             tar.extractall(target, filter=safe)
     except tarfile.FilterError as error:
         raise FileError(f"the archive would write outside {target}: {error}", reason="EPERM") from error
-    except tarfile.TarError as error:
+    except (tarfile.TarError, OSError) as error:
         raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
     for member in leading_out:
-        path = target / member.name
-        # Its own folder must still be inside, by whatever links there are now.
-        if not path.parent.resolve().is_relative_to(target.resolve()):
-            raise FileError(f"the archive would write outside {target}: {member.name}", reason="EPERM")
+        _link_out(target, member)
+
+
+def _link_out(target: Path, member: tarfile.TarInfo) -> None:
+    path = target / member.name
+    # Its own folder must still be inside, by whatever links there are now.
+    if not path.parent.resolve().is_relative_to(target.resolve()):
+        raise FileError(f"the archive would write outside {target}: {member.name}", reason="EPERM")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or path.is_file():
             path.unlink()
         os.symlink(member.linkname, path)
+    except OSError as error:
+        reason = errno.errorcode.get(error.errno or 0, "EIO")
+        raise FileError(f"{path}: {error.strerror}", reason=reason) from error

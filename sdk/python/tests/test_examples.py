@@ -1,0 +1,53 @@
+"""The examples are what users copy: they must run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Backend, until
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAID = {
+    "quickstart.py": "exited 3: hello from demo\nline 1\nline 2\nline 3\nsome data\n",
+    "burst.py": "squares: 0 1 4 9 16 25 36 49\n",
+    "without_await.py": "hello\n1 2 3\nkept\n",
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs_and_leaves_nothing(local: Backend, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        env=local.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == (SAID[name], 0), done.stderr
+    assert local.made == []
+
+
+def test_a_signal_made_an_exit_leaves_nothing(local: Backend) -> None:
+    source = (EXAMPLES / "without_await.py").read_text().replace('"seq 3"', '"echo up; sleep 600"')
+    source = source.replace("print(*(line for", "print(*(print(chunk.text, flush=True) for")
+    source = source.replace(" for line in chunk.text.split()))", "))")
+    program = subprocess.Popen(
+        [sys.executable, "-u", "-c", source], env=local.environment, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    try:
+        until("the command runs", lambda: program.stdout is not None and program.stdout.readline() == "up\n")
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(30) == 143
+        assert local.made == []
+    finally:
+        program.kill()
+        program.wait()
