@@ -54,7 +54,8 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
   writePrivate(paths.poolKeys, server.keys.format());
   const settings: Record<string, Record<string, unknown>> = {
     local: localSettings(paths, new URL(server.url).host),
-    simulated: {},
+    // In a process of its own, so that the pool's figures are the pool's.
+    simulated: { hosts: 1, stateDir: join(paths.home, "simulated") },
   };
   const config = {
     urls: [server.url],
