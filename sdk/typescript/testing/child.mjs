@@ -70,8 +70,8 @@ const scenarios = {
     let streamed = "";
     for await (const chunk of box.stream(["echo", "streamed"])) streamed += chunk.text;
     say("stream", { streamed });
-    await box.files.write("/tmp/sandmesh-child.bin", new Uint8Array([0xff, 0, 0x0d, 0x0a]));
-    say("files", { bytes: [...(await box.files.read("/tmp/sandmesh-child.bin"))] });
+    await box.files.write("child.bin", new Uint8Array([0xff, 0, 0x0d, 0x0a]));
+    say("files", { bytes: [...(await box.files.read("child.bin"))] });
     const failure = await box.files.read("/tmp/sandmesh-nothing").catch((error) => error);
     say("error", { code: failure.code, reason: failure.reason });
     await mesh.close();

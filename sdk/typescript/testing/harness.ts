@@ -1,7 +1,7 @@
 // For tests: a mesh with a pool in this process, a user's credentials on disk, and programs that use the SDK.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -10,6 +10,7 @@ import { build } from "../build.ts";
 import { type ConnectOptions, connect } from "../connect.ts";
 import type { Mesh } from "../mesh.ts";
 
+const ROOT = join(import.meta.dir, "..", "..", "..");
 const TTL_MS = 3600_000;
 
 interface Server {
@@ -38,12 +39,28 @@ export type Runtime = "bun" | "node";
 
 let built: Promise<string> | undefined;
 
-/** The package as Node gets it, built once for all tests of this process, and where its dependencies are found. */
+/** What the package is made from, as one word. */
+async function fingerprint(): Promise<string> {
+  const hash = new Bun.CryptoHasher("sha256");
+  const sources = new Bun.Glob("{sdk/typescript,broker/{contract,credentials,link}}/**/*.{ts,json}");
+  const names = await Array.fromAsync(sources.scan({ cwd: ROOT }));
+  for (const name of names.filter((each) => !/\.test\.ts$|\/dist\/|\/vectors\//.test(each)).sort()) {
+    hash.update(`${name}\0`).update(await Bun.file(join(ROOT, name)).bytes());
+  }
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** The package as Node gets it, in the checkout's dist folder, so that its dependencies are found; built once for
+ * each state of the sources. */
 function builtPackage(): Promise<string> {
   built ??= (async () => {
-    const folder = join(import.meta.dir, "..", "dist", `test-${process.pid}`);
-    await build(folder);
-    process.on("exit", () => Bun.spawnSync(["rm", "-rf", folder]));
+    const folder = join(ROOT, "sdk", "typescript", "dist", `test-${await fingerprint()}`);
+    if (!(await Bun.file(join(folder, "mod.js")).exists())) {
+      // Under another name first: a second process may build at the same time.
+      const draft = `${folder}.${process.pid}`;
+      await build(draft);
+      await rename(draft, folder).catch(() => rm(draft, { recursive: true }));
+    }
     return join(folder, "mod.js");
   })();
   return built;
