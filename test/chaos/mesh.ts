@@ -1,0 +1,184 @@
+// For the chaos tests: a real mesh on this machine whose parts are found, killed and frozen by pid, and what is left of
+// it, counted from the kernel.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { homePaths, readProcess } from "../../deploy/local/home.ts";
+import { leftBehind } from "../../deploy/local/left.ts";
+import { type ConnectOptions, connect, type Mesh, SandmeshError } from "../../sdk/typescript/mod.ts";
+import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
+
+/** Leases of these tests, and what the issue allows beyond: within both nothing may be left. */
+export const LEASE_MS = 3_000;
+export const SLACK_MS = 10_000;
+
+/** Short where a test waits for it; long enough for a busy machine where nothing shall pass. */
+export const QUICK = {
+  confirmMs: 3_000,
+  disconnectGraceMs: 1_000,
+  deadManGraceMs: 2_000,
+  recoveryGraceMs: 5_000,
+  removeRetryMinMs: 50,
+  removeRetryMaxMs: 500,
+  reconcileMs: 1_000,
+};
+
+export type Part = "supervisor" | "pool" | "nats" | "relay" | "launcher";
+export type SandboxPart = "daemon" | "keeper";
+
+interface Process {
+  pid: number;
+  parent: number;
+  argv: string[];
+}
+
+function processes(): Process[] {
+  const found: Process[] = [];
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, "utf8");
+      const [state, parent] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+      if (state === "Z") continue;
+      const argv = readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0");
+      found.push({ pid: Number(name), parent: Number(parent), argv });
+    } catch {
+      // Ended while we looked.
+    }
+  }
+  return found;
+}
+
+export class ChaosMesh implements AsyncDisposable {
+  readonly home: string;
+  readonly url: string;
+  readonly credentials: string;
+  readonly #mesh: LocalMesh;
+  readonly #clients: Mesh[] = [];
+  readonly #frozen = new Set<number>();
+
+  constructor(mesh: LocalMesh) {
+    this.#mesh = mesh;
+    this.home = mesh.home;
+    this.url = mesh.url;
+    this.credentials = mesh.credentials;
+  }
+
+  static async start(pool: Record<string, unknown> = {}): Promise<ChaosMesh> {
+    return new ChaosMesh(await localMesh({ pool: { ...QUICK, ...pool }, providers: ["local"] }));
+  }
+
+  /** A client in this process; closed with the mesh. */
+  async connect(options: ConnectOptions = {}): Promise<Mesh> {
+    const { url, credentials } = this;
+    const mesh = await connect({ url, credentials, handleSignals: false, lease: LEASE_MS, ...options });
+    this.#clients.push(mesh);
+    return mesh;
+  }
+
+  pid(part: Part): number {
+    const supervisor = readProcess(homePaths(this.home).supervisor)?.pid;
+    if (part === "supervisor") return supervisor ?? 0;
+    const state = homePaths(this.home).local;
+    const own = processes().filter(({ argv, parent }) => {
+      const has = (end: string) => argv.some((word) => word.endsWith(end));
+      switch (part) {
+        case "pool":
+          return parent === supervisor && has("/pool/main.ts");
+        case "nats":
+          return parent === supervisor && argv[0]?.endsWith("/nats-server") === true;
+        case "relay":
+          return has("/relay-process.ts") && argv.includes(state);
+        case "launcher":
+          return has("/launcher.py") && argv.includes(state) && argv.length > 0 && parent === this.pid("pool");
+      }
+    });
+    const [one, more] = own;
+    if (one === undefined || more !== undefined) throw new Error(`${own.length} processes are the ${part}`);
+    return one.pid;
+  }
+
+  /** `daemon`: a sandbox's first process. `keeper`: the process outside that waits for it. */
+  sandboxPid(sandbox: string, part: SandboxPart): number {
+    const file = part === "daemon" ? "running" : "supervisor";
+    const text = readFileSync(join(homePaths(this.home).local, "sandboxes", sandbox, file), "utf8");
+    return v.parse(v.object({ pid: v.number() }), JSON.parse(text)).pid;
+  }
+
+  kill(pid: number): void {
+    process.kill(pid, "SIGKILL");
+  }
+
+  freeze(pid: number): void {
+    process.kill(pid, "SIGSTOP");
+    this.#frozen.add(pid);
+  }
+
+  thaw(pid: number): void {
+    this.#frozen.delete(pid);
+    try {
+      process.kill(pid, "SIGCONT");
+    } catch {
+      // It was ended while it was frozen.
+    }
+  }
+
+  /** Kills a part that is kept running, and waits for the next one. */
+  async killAndAwait(part: Exclude<Part, "supervisor">): Promise<void> {
+    const before = this.pid(part);
+    this.kill(before);
+    await eventually(`another ${part}`, () => {
+      try {
+        return this.pid(part) !== before;
+      } catch {
+        return false;
+      }
+    });
+  }
+
+  /** What is there of sandboxes, by the kernel and the disk. */
+  left(): Promise<{ sandboxes: number; processes: number; mounts: number }> {
+    return leftBehind(homePaths(this.home));
+  }
+
+  async nothingLeft(withinMs = LEASE_MS + SLACK_MS): Promise<void> {
+    const observer = await this.connect();
+    let last = "";
+    const gone = async () => {
+      const left = { ...(await this.left()), listed: (await observer.list()).length };
+      last = JSON.stringify(left);
+      return Object.values(left).every((count) => count === 0);
+    };
+    await eventually("nothing left", gone, withinMs).catch(() => {
+      throw new Error(`left after ${withinMs} ms: ${last}`);
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const pid of this.#frozen) this.thaw(pid);
+    await Promise.allSettled(this.#clients.map((client) => client.close()));
+    await this.#mesh[Symbol.asyncDispose]();
+  }
+}
+
+/** How a promise settled, as what a caller sees; `afterMs` since the call of this. An error that is no SandmeshError is
+ * a defect, and thrown. */
+export async function settled<T>(promise: Promise<T>): Promise<Settled<T>> {
+  const begun = performance.now();
+  try {
+    const value = await promise;
+    return { value, error: undefined, afterMs: performance.now() - begun };
+  } catch (error) {
+    if (!(error instanceof SandmeshError)) throw error;
+    return { value: undefined, error, afterMs: performance.now() - begun };
+  }
+}
+export interface Settled<T> {
+  value: T | undefined;
+  error: SandmeshError | undefined;
+  afterMs: number;
+}
+
+/** A command that adds one line to `file` at its start and one at its end: run twice, it shows. */
+export const counted = (file: string, seconds: number, code: number): string =>
+  `echo begun >> ${file}; sleep ${seconds}; echo ended >> ${file}; exit ${code}`;
