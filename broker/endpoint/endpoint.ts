@@ -10,7 +10,7 @@ import {
   sandboxWildcard,
 } from "../contract/index.ts";
 import type { ConnectOptions } from "../link/connect.ts";
-import type { Link, Message } from "../link/link.ts";
+import type { Link, Message, Subscription } from "../link/link.ts";
 import { Alarm, Deadlines } from "./alarm.ts";
 import type { Retention } from "./commands.ts";
 import { Context, type Counters } from "./context.ts";
@@ -117,6 +117,7 @@ class SandboxEndpoint implements Endpoint {
   readonly #now: () => number;
   readonly #openedAtMs: number;
   readonly #readyAgain = new Alarm(() => this.#ready());
+  readonly #subscriptions: Subscription[] = [];
   #bootMs = 0;
   #ending: End | undefined;
   #endedWith!: (end: End) => void;
@@ -176,10 +177,13 @@ class SandboxEndpoint implements Endpoint {
   async open(deadManMs: number): Promise<void> {
     const { tenant, sandbox } = this.#context;
     const prefix = controlWildcard(tenant, sandbox).length - 1;
-    this.#link.subscribe(sandboxWildcard(tenant, sandbox), this.#dispatch.handle);
-    this.#link.subscribe(controlWildcard(tenant, sandbox), (message: Message) => {
+    const word = (message: Message) => {
       if (!this.#context.over) this.#tenure.word(message.subject.slice(prefix), message.data);
-    });
+    };
+    this.#subscriptions.push(
+      this.#link.subscribe(sandboxWildcard(tenant, sandbox), this.#dispatch.handle),
+      this.#link.subscribe(controlWildcard(tenant, sandbox), word),
+    );
     await this.#link.flush();
     this.#tenure.keepAlive(deadManMs);
     this.#bootMs = this.#now() - (this.#options.startedAtMs ?? 0);
@@ -243,6 +247,8 @@ class SandboxEndpoint implements Endpoint {
     const { graceMs = DEFAULT_GRACE_MS } = this.#options;
     // Nothing more is published: the sandbox is not its caller's any more.
     this.#context.over = true;
+    // Who still asks hears at once that nobody is there, and not nothing.
+    for (const subscription of this.#subscriptions) subscription.unsubscribe();
     this.#context.deadlines.close();
     this.#downloads.close();
     const executorClosed = Promise.all([this.#executor.close(graceMs), this.#uploads.close()]);

@@ -38,13 +38,7 @@ export class OutputBuffer {
     const { length } = data;
     this.total += length;
     if (this.keep === "tail") {
-      const part = length > this.limit ? data.subarray(length - this.limit) : data;
-      const over = this.held + part.length - Math.min(this.limit, this.held + Math.max(0, room));
-      // What is skipped of the new part lies between the old end and it, so the old must go first.
-      const skipped = length - part.length;
-      if (skipped > 0) this.clear(this.end + skipped);
-      this.#push(part);
-      if (over > 0) this.trim(this.start + Math.min(over, this.held));
+      this.#appendTail(data, room);
       return this.total > this.limit;
     }
     if (!this.closed) {
@@ -53,6 +47,16 @@ export class OutputBuffer {
       this.closed = take < length;
     }
     return this.total > this.limit;
+  }
+
+  #appendTail(data: Uint8Array, room: number): void {
+    const part = data.length > this.limit ? data.subarray(data.length - this.limit) : data;
+    // What is skipped of the new bytes lies between the old ones and the rest, so the old ones must go first.
+    if (part.length < data.length) this.clear(this.end + data.length - part.length);
+    const capacity = Math.min(this.limit, this.held + Math.max(0, room));
+    const over = this.held + part.length - capacity;
+    this.#push(part);
+    if (over > 0) this.trim(this.start + over);
   }
 
   #push(data: Uint8Array): void {

@@ -1,0 +1,88 @@
+// What is held of a stream, against a plain model of it.
+import { expect, test } from "bun:test";
+import { seeded } from "../contract/testing.ts";
+import { Flow, tokenOf, Window } from "./flow.ts";
+import { type Keep, OutputBuffer } from "./output.ts";
+
+const ROOM = Number.MAX_SAFE_INTEGER;
+
+test("any sequence of writes, limits, trims and reads holds the very bytes it should", () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const random = seeded(seed);
+    const limit = Math.floor(random() * 20_000);
+    const keep: Keep = random() < 0.5 ? "head" : "tail";
+    const buffer = new OutputBuffer(limit, keep);
+    let all = Buffer.alloc(0);
+    let start = 0;
+    for (let step = 0; step < 40; step++) {
+      const length = Math.floor(random() ** 3 * 9000);
+      const part = Buffer.from(Array.from({ length }, () => random() * 256));
+      all = Buffer.concat([all, part]);
+      expect(buffer.append(part, ROOM)).toBe(all.length > limit);
+      // The writer may use a small part's memory again.
+      if (length < 4096) part.fill(0);
+      if (keep === "head" && random() < 0.2) {
+        start = Math.max(start, Math.floor(random() * buffer.end));
+        buffer.trim(start);
+      }
+      if (keep === "tail") start = Math.max(0, all.length - limit);
+      const end = keep === "tail" ? all.length : Math.min(limit, all.length);
+      const what = `seed ${seed}, step ${step}, ${keep} of ${limit}`;
+      expect([what, buffer.total, buffer.start, buffer.end]).toEqual([what, all.length, start, end]);
+      const from = start + Math.floor(random() * (end - start));
+      const max = Math.floor(random() * 8000);
+      const wanted = all.subarray(from, Math.min(end, from + max));
+      expect([what, Buffer.from(buffer.slice(from, max)).equals(wanted)]).toEqual([what, true]);
+    }
+  }
+});
+
+test("a program that writes byte by byte costs no more pieces than its bytes are worth", () => {
+  const buffer = new OutputBuffer(ROOM, "head");
+  const line = Buffer.from("ab");
+  for (let i = 0; i < 100_000; i++) buffer.append(line, ROOM);
+  const text = Buffer.from(buffer.slice(0, 200_000)).toString();
+  expect(text === "ab".repeat(100_000)).toBe(true);
+});
+
+test("memory that is used up is a hole that is known, not one that is filled by what comes later", () => {
+  const head = new OutputBuffer(100, "head");
+  head.append(Buffer.from("abc"), 2);
+  head.append(Buffer.from("def"), ROOM);
+  expect([head.total, head.end, head.closed, Buffer.from(head.slice(0, 9)).toString()]).toEqual([
+    6,
+    2,
+    true,
+    "ab",
+  ]);
+  const tail = new OutputBuffer(100, "tail");
+  tail.append(Buffer.from("abc"), ROOM);
+  tail.append(Buffer.from("de"), 0);
+  expect([tail.start, Buffer.from(tail.slice(tail.start, 9)).toString()]).toEqual([2, "cde"]);
+});
+
+test("the budget of a connection is never overdrawn, and who waits for it is woken in order", () => {
+  const flow = new Flow(10);
+  const woken: string[] = [];
+  expect(flow.take(8, () => woken.push("x"))).toBe(8);
+  expect(flow.take(8, () => woken.push("x"))).toBe(2);
+  expect(flow.take(1, () => woken.push("a"))).toBe(0);
+  expect(flow.take(1, () => woken.push("b"))).toBe(0);
+  flow.give(3);
+  expect([woken, flow.used]).toEqual([["a", "b"], 7]);
+});
+
+test("credit only grows: what is old, doubled or beyond what was sent changes nothing", () => {
+  const window = new Window(100, 50);
+  window.sent = 150;
+  expect(window.credit(120, 200)).toBe(20);
+  expect(window.credit(120, 200)).toBe(0);
+  expect(window.credit(90, 10)).toBe(0);
+  expect(window.credit(9999, 0)).toBe(30);
+  expect([window.until, window.inFlight]).toEqual([200, 0]);
+});
+
+test("a reader's name is all that stands behind the user in its answer subject", () => {
+  expect(tokenOf("rep.v1.acme.sb-1.ann.ab12.7f")).toBe("ab12.7f");
+  expect(tokenOf("rep.v1.acme.sb-1.ann.x")).toBe("x");
+});
