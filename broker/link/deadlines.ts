@@ -85,6 +85,8 @@ export class Deadlines {
       else nextMs = Math.min(nextMs, list.first.dueMs);
     }
     if (nextMs !== Number.POSITIVE_INFINITY) this.#arm(nextMs);
+    // A late look finds those of several lists at once.
+    due.sort((a, b) => a.dueMs - b.dueMs);
     for (const deadline of due) deadline.expired();
   }
 }

@@ -79,7 +79,12 @@ export class Writer {
     });
     const stallMs = Math.min(STALL_MS, timeoutMs);
     this.#watch = setInterval(() => {
-      if (performance.now() - this.#progressAt > stallMs) void this.#recover();
+      const stalledMs = performance.now() - this.#progressAt;
+      if (stalledMs > stallMs) void this.#recover();
+      // What waits while nothing is on its way has no answer to be asked for.
+      const stuck = this.#away && this.#inFlight.size === 0 && this.#waiting.length > this.#head;
+      if (stuck && stalledMs > timeoutMs)
+        this.#fail(new UnreachableError(`${stream} is away for ${timeoutMs} ms`));
     }, stallMs / 5);
     this.#watch.unref();
   }
@@ -103,6 +108,8 @@ export class Writer {
       return Promise.reject(new BusyError(`${MAX_WAITING} records wait to be written`));
     }
     return new Promise((resolve, reject) => {
+      if (this.#waiting.length === this.#head && this.#inFlight.size === 0)
+        this.#progressAt = performance.now();
       this.#waiting.push({ subject, data, headers, after: 0, resolve, reject });
       this.#pump();
     });
