@@ -30,6 +30,8 @@ export interface Dialect {
   /** Once, at the start. */
   readonly setup: string;
   run(line: CommandLine): string;
+  /** What stands in the file for the command `text`. */
+  wrap?(text: string): string;
   /** Makes the shell say the nonce with `$?`. */
   sync(nonce: string): string;
 }
@@ -50,6 +52,9 @@ interface Parts {
   source: string;
   /** Where our own lines' traces (set -x) go. */
   quiet: string;
+  /** Around a command, where an interrupt would end the shell otherwise. */
+  guard?(run: string): string;
+  wrap?(text: string): string;
 }
 
 function posix(parts: Parts): Dialect {
@@ -59,6 +64,7 @@ function posix(parts: Parts): Dialect {
     descriptors: parts.descriptors,
     env: { PS1: "", PS2: "", ENV: null },
     setup: parts.setup,
+    ...(parts.wrap && { wrap: parts.wrap }),
     sync: (nonce) => `\n${report(nonce)}\n`,
     run({ nonce, lastStatus, merge, apart }) {
       const source = merge ? `{ ${parts.source}; } 2>&1` : parts.source;
@@ -66,7 +72,7 @@ function posix(parts: Parts): Dialect {
       // In the branch of an `if`, since a failing command before it would end a shell with `set -e`.
       const start =
         lastStatus === 0 ? run : `if { ${STATUS_IS} ${lastStatus}; } ${parts.quiet}; then :; else ${run}; fi`;
-      return `${start}\n${report(nonce)}\n`;
+      return `${parts.guard?.(start) ?? start}\n${report(nonce)}\n`;
     },
   };
 }
@@ -107,7 +113,10 @@ const ZSH = posix({
   setup: `0=zsh PS1= PS2= RPS1=; setopt nobanghist nonomatch nobgnice nohup nocheckjobs interactivecomments
 exec {__sandmesh_status}>&4 {__sandmesh_text}<&5 3<&- 4>&- 5<&-
 ${functions("builtin printf", "$__sandmesh_status", "PS1= PS2= RPS1=; ")}`,
-  source: `{ \\builtin eval "$(</proc/self/fd/$__sandmesh_text)"; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`,
+  source: "\\builtin . /proc/self/fd/$__sandmesh_text",
+  // A file that ends too early is no error to zsh, a text for eval is; and a `return` belongs into a file.
+  wrap: (text) => `\\builtin eval ${quote(text)}`,
+  guard: (run) => `{ ${run}; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`,
   quiet: "2>/dev/null",
 });
 

@@ -12,6 +12,8 @@ import type { StdinFeed } from "./stdin-feed.ts";
 
 /** How long a command has to end by SIGINT, ms, before its processes get SIGTERM, and after the grace SIGKILL. */
 const INTERRUPT_MS = 300;
+/** How often it is looked whether something new has been started meanwhile, ms. */
+const LOOK_MS = 25;
 /** How long the shell has to come back after SIGKILL, ms, before the session is given up. */
 const LAST_WAIT_MS = 1000;
 
@@ -26,6 +28,15 @@ export interface CommandHost {
   done(command: SessionCommand): void;
   /** The shell does not come back: the session ends. */
   giveUp(): void;
+}
+
+function send(pid: number, signal: NodeJS.Signals | number): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch {
+    // Ended meanwhile, or not ours to signal.
+    return false;
+  }
 }
 
 const newNonce = (): string => randomBytes(12).toString("hex");
@@ -112,6 +123,11 @@ export class SessionCommand implements RunningCommand {
     this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
   }
 
+  /** The session is being closed; shellExited follows. */
+  sessionCloses(): void {
+    this.#ending ??= { why: "cancel" };
+  }
+
   pause(paused: boolean): void {
     if (this.#state === "running" || this.#state === "reported") this.#host.shell.pause(paused);
   }
@@ -134,15 +150,8 @@ export class SessionCommand implements RunningCommand {
     }
     const number = signalNumber(name);
     if (number === undefined) return false;
-    let sent = false;
-    for (const pid of this.background()) {
-      try {
-        process.kill(pid, number);
-        sent = true;
-      } catch {
-        // Ended meanwhile.
-      }
-    }
+    // All of them, not only up to the first that takes it.
+    const sent = this.background().filter((pid) => send(pid, number)).length > 0;
     return sent;
   }
 
@@ -192,30 +201,40 @@ export class SessionCommand implements RunningCommand {
     const session = { marker: this.#host.marker, shell: this.#host.shell.pid };
     const find = (): number[] => processesSince(session, since);
     const seen = new Set(find());
-    const signalAll = (signal: NodeJS.Signals): void => {
-      for (const pid of find()) {
-        seen.add(pid);
-        try {
-          process.kill(pid, signal);
-        } catch {
-          // Ended meanwhile.
-        }
+    const fresh = new Set<number>();
+    // bash goes on with the line after a program that did not end *of* the interrupt (pytest ends of itself, then): so
+    // what newly turns up is interrupted as well.
+    const interruptUntil = async (ms: number, signal: NodeJS.Signals | undefined): Promise<boolean> => {
+      const deadline = performance.now() + ms;
+      let due = find();
+      for (;;) {
+        if (signal !== undefined) for (const pid of due) send(pid, signal);
+        this.#interrupt();
+        do {
+          if (await this.#isBack(LOOK_MS)) return true;
+          if (performance.now() > deadline) return false;
+          // A look later it gets the harder signal as well.
+          due = find().filter((pid) => fresh.has(pid));
+          fresh.clear();
+          for (const pid of find()) {
+            if (seen.has(pid)) continue;
+            seen.add(pid);
+            fresh.add(pid);
+          }
+        } while (due.length === 0 && fresh.size === 0);
       }
     };
+    const steps = [
+      { by: "SIGINT", ms: INTERRUPT_MS, signal: undefined },
+      { by: "SIGTERM", ms: this.request.grace_ms, signal: "SIGTERM" },
+      { by: "SIGKILL", ms: LAST_WAIT_MS, signal: "SIGKILL" },
+    ] as const;
     let by: "SIGINT" | "SIGTERM" | "SIGKILL" = "SIGINT";
-    this.#interrupt();
-    let back = await this.#isBack(INTERRUPT_MS);
-    if (!back) {
-      by = "SIGTERM";
-      signalAll("SIGTERM");
-      this.#interrupt();
-      back = await this.#isBack(this.request.grace_ms);
-    }
-    if (!back) {
-      by = "SIGKILL";
-      signalAll("SIGKILL");
-      this.#interrupt();
-      back = await this.#isBack(LAST_WAIT_MS);
+    let back = false;
+    for (const step of steps) {
+      by = step.by;
+      back = await interruptUntil(step.ms, step.signal);
+      if (back || this.#state !== "running") break;
     }
     if (this.#state !== "running") return;
     if (!back) {

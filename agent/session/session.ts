@@ -145,8 +145,12 @@ export class Session implements CommandHost {
   async close(graceMs: number): Promise<void> {
     this.#close("closed", "it was closed");
     for (const command of this.#queue.splice(0)) command.cancel();
-    this.#current?.cancel();
     this.shell.hangUp();
+    if (this.#current !== undefined) {
+      this.#current.sessionCloses();
+      // An interactive shell ignores SIGTERM.
+      this.shell.signal("SIGHUP");
+    }
     const { promise, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, EXIT_MS);
     await Promise.race([this.shell.ended, promise]);

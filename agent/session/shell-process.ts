@@ -44,6 +44,7 @@ export class ShellProcess {
   #pid = 0;
   #drained: (() => void) | undefined;
   #toDrain = 0;
+  #drains: Promise<void> = Promise.resolve();
   #exited = false;
 
   /** Starts it; resolves when it runs. Rejects with a StartFailure's `FailedStart` where it could not be started. */
@@ -145,8 +146,10 @@ export class ShellProcess {
 
   /** Has it run `text`. */
   run(text: string, line: CommandLine): void {
-    setContent(this.#text, Buffer.from(text.endsWith("\n") ? text : `${text}\n`));
-    this.#send(this.#shell.dialect.run(line));
+    const { dialect } = this.#shell;
+    const whole = dialect.wrap?.(text) ?? text;
+    setContent(this.#text, Buffer.from(whole.endsWith("\n") ? whole : `${whole}\n`));
+    this.#send(dialect.run(line));
   }
 
   /** Has it report `nonce`, when it comes to that. */
@@ -164,11 +167,16 @@ export class ShellProcess {
 
   /** Resolves when all that was written before now has been told. */
   drain(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#drained = resolve;
-      this.#toDrain = this.#outputs.length;
-      for (const output of this.#outputs) output.drain();
-    });
+    // One after the other: a shell may end while its last command is being drained.
+    this.#drains = this.#drains.then(
+      () =>
+        new Promise((resolve) => {
+          this.#drained = resolve;
+          this.#toDrain = this.#outputs.length;
+          for (const output of this.#outputs) output.drain();
+        }),
+    );
+    return this.#drains;
   }
 
   /** To its process group, without the background jobs that ignore it: SIGINT is what Ctrl-C would do. */

@@ -23,8 +23,10 @@ function isProgram(path: string): boolean {
   }
 }
 
-function known(argv: string[], asked: string): SessionShell {
-  const [path = ""] = argv;
+function known(found: string[], asked: string): SessionShell {
+  const [path = ""] = found;
+  // Called by its own name, busybox wants to know which of its programs it is to be.
+  const argv = found.length === 1 && basename(path) === "busybox" ? [path, "ash"] : found;
   // `sh` is whatever the image links it to.
   const name = dialectOf(basename(realpathSync(path))) ?? dialectOf(basename(path));
   if (name === undefined)

@@ -1,5 +1,6 @@
 // For tests: sessions of this process' engine, gone after each test, and commands run to their end in them.
-import { afterEach } from "bun:test";
+import { afterEach, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { ExecRequest, newUuidV7 } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { CommandResult, RunningCommand } from "../../broker/endpoint/executor.ts";
@@ -69,5 +70,47 @@ export function begin(sessions: SessionCommands, shell: string, more: Record<str
   };
 }
 
-export const run = (sessions: SessionCommands, shell: string, more: Record<string, unknown> = {}): Promise<Ran> =>
-  begin(sessions, shell, more).ended;
+export const run = (
+  sessions: SessionCommands,
+  shell: string,
+  more: Record<string, unknown> = {},
+): Promise<Ran> => begin(sessions, shell, more).ended;
+
+/** The POSIX-like shells that sessions drive. */
+export const SHELLS = ["bash", "dash", "busybox", "zsh"] as const;
+
+/** One test for each shell, in an open session `s`. A shell that is not there fails it in CI, and skips it elsewhere. */
+export function inEachShell(
+  name: string,
+  act: (sessions: SessionCommands, shell: string) => Promise<void>,
+  shells: readonly string[] = SHELLS,
+): void {
+  for (const shell of shells) {
+    const missing = Bun.which(shell) === null;
+    if (missing && process.env.CI !== "true") test.skip(`${name}: ${shell} is not on this machine`, () => {});
+    else
+      test(`${name}: ${shell}`, async () => {
+        const sessions = await testSessions();
+        await sessions.open({ session: "s", shell });
+        await act(sessions, shell);
+      });
+  }
+}
+
+/** Waits until the process has ended (or its zombie is all that is there). */
+export async function untilGone(pid: number): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  while (isAlive(pid)) {
+    if (Date.now() > deadline) throw new Error(`process ${pid} lives on`);
+    await Bun.sleep(5);
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,209 @@
+import { expect, test } from "bun:test";
+import { BusyError, InvalidRequestError, SessionClosedError } from "../../broker/contract/index.ts";
+import { MAX_QUEUED } from "./session.ts";
+import { begin, inEachShell, isAlive, run, SHELLS, testSessions, untilGone } from "./testing.ts";
+
+const NEVER = "echo NEVER";
+
+inEachShell(
+  "a time-out ends the command and all that follows in it; the session lives with its state",
+  async (s) => {
+    await run(s, "cd /usr; kept=yes; f() { sleep 60; echo NEVER; }");
+    for (const stuck of [
+      "sleep 60",
+      "f",
+      "for i in 1 2 3; do sleep 60; done",
+      "x=$(sleep 60)",
+      "sleep 60 | cat",
+      "( sleep 60 )",
+      "while :; do :; done",
+      "sh -c 'sleep 60; :'",
+    ]) {
+      const ended = await run(s, `${stuck}; ${NEVER}`, { timeout_ms: 150 });
+      expect(ended.outcome).toMatchObject({ type: "timed_out", after_ms: 150, signal: "SIGINT" });
+      expect([stuck, ended.stdout]).toEqual([stuck, ""]);
+      expect((await run(s, "pwd; echo $kept")).stdout).toBe("/usr\nyes\n");
+    }
+  },
+);
+
+inEachShell("what ignores an interrupt is ended harder, and the session lives", async (s) => {
+  const script = `trap "" INT TERM; echo ready; while :; do sleep 60; done`;
+  const ended = await run(s, `sh -c '${script}'; sleep 60; ${NEVER}`, { timeout_ms: 200, grace_ms: 200 });
+  expect(ended.outcome).toMatchObject({ type: "timed_out", signal: "SIGKILL" });
+  expect(ended.stdout).toBe("ready\n");
+  expect((await run(s, "echo alive")).stdout).toBe("alive\n");
+});
+
+inEachShell(
+  "output before a time-out is kept, and its children and background jobs are gone, those of others not",
+  async (s) => {
+    const earlier = Number((await run(s, "sleep 60 & echo $!")).stdout);
+    // The kernel tells a process' start to 10 ms only.
+    await Bun.sleep(30);
+    const running = begin(
+      s,
+      "echo so far; sleep 61 & echo $!; nohup sleep 62 >/dev/null 2>&1 & echo $!; echo x; sleep 63",
+      { grace_ms: 500 },
+    );
+    await running.until("x\n");
+    running.command.cancel();
+    const ended = await running.ended;
+    expect(ended.what).toBe("canceled");
+    const [first, one, two] = ended.stdout.split("\n");
+    expect(first).toBe("so far");
+    await untilGone(Number(one));
+    await untilGone(Number(two));
+    expect(isAlive(earlier)).toBe(true);
+    expect((await run(s, "echo alive")).stdout).toBe("alive\n");
+  },
+);
+
+inEachShell(
+  "a shell that cannot be brought back is ended, with all it started, and says so",
+  async (s, shell) => {
+    const ended = await run(s, "trap '' INT; while :; do sleep 0.01; done", {
+      timeout_ms: 100,
+      grace_ms: 50,
+    });
+    expect(ended.what).toBe("timed_out");
+    const refused = (): unknown => begin(s, "echo");
+    expect(refused).toThrow(SessionClosedError);
+    expect(refused).toThrow("could not be brought back");
+    await s.open({ session: "s", shell });
+    expect((await run(s, "echo anew")).stdout).toBe("anew\n");
+  },
+);
+
+inEachShell("an interrupt by signal is Ctrl-C: back to the prompt, trap and all", async (s) => {
+  // From within, since an interrupt between a shell's fork and its wait is lost, as it is on a terminal.
+  const program = "sh -c 'echo go; exec sleep 60'";
+  const running = begin(s, `${program}; ${NEVER}`);
+  await running.until("go\n");
+  expect(running.command.signal("SIGINT")).toBe(true);
+  expect([(await running.ended).what, (await running.ended).stdout]).toEqual(["exited 130", "go\n"]);
+  expect(running.command.signal("SIGINT")).toBe(false);
+  const other = begin(s, program);
+  await other.until("go\n");
+  expect(other.command.signal("SIGTERM")).toBe(true);
+  expect((await other.ended).what).toBe("exited 143");
+  expect((await run(s, "echo alive")).stdout).toBe("alive\n");
+});
+
+inEachShell("a command of its own folder is ended like another", async (s) => {
+  const ended = await run(s, `sleep 60; ${NEVER}`, { cwd: "/tmp", timeout_ms: 100, merge: true });
+  expect([ended.what, ended.stdout.trim()]).toEqual(["timed_out", ""]);
+  expect((await run(s, "echo alive")).stdout).toBe("alive\n");
+});
+
+test("commands run one at a time in their order; a waiting one can be canceled; the queue is bounded", async () => {
+  const s = await testSessions();
+  await s.open({ session: "s" });
+  const fifo = `/tmp/sandmesh-queue-${process.pid}`;
+  await run(s, `rm -f ${fifo}; mkfifo ${fifo}`);
+  const first = begin(s, `cat ${fifo}; rm ${fifo}; n=1`);
+  const waiting = Array.from({ length: MAX_QUEUED }, () => begin(s, "echo $n; n=$((n+1))"));
+  expect(() => begin(s, "echo")).toThrow(BusyError);
+  expect(s.list()).toMatchObject([{ session: "s", busy: true }]);
+  waiting[3]?.command.cancel();
+  expect((await waiting[3]?.ended)?.outcome).toMatchObject({ type: "canceled", killed: 0 });
+  Bun.spawnSync(["sh", "-c", `echo go >${fifo}`]);
+  expect((await first.ended).stdout).toBe("go\n");
+  waiting.splice(3, 1);
+  const outputs = await Promise.all(waiting.map(async ({ ended }) => (await ended).stdout));
+  expect(outputs).toEqual(waiting.map((_, i) => `${i + 1}\n`));
+});
+
+inEachShell(
+  "closing ends the shell, its command and its background jobs, and answers all of them",
+  async (s, shell) => {
+    const background = Number((await run(s, "sleep 60 & echo $!")).stdout);
+    const running = begin(s, "echo go; sleep 60");
+    const queued = begin(s, "echo queued");
+    await running.until("go\n");
+    const pid = s.list()[0]?.pid ?? 0;
+    expect(await s.close("s")).toBe(true);
+    expect([(await running.ended).what, (await queued.ended).what]).toEqual(["canceled", "canceled"]);
+    await untilGone(background);
+    await untilGone(pid);
+    expect(s.list()).toEqual([]);
+    expect(await s.close("s")).toBe(false);
+    expect(() => begin(s, "echo")).toThrow("it was closed");
+    await s.open({ session: "s", shell });
+    expect((await run(s, "echo anew")).stdout).toBe("anew\n");
+  },
+);
+
+test("opening twice answers the open one, another setting is a conflict, what is missing is told", async () => {
+  const s = await testSessions("/usr");
+  const [one, two] = await Promise.all([s.open({ session: "s" }), s.open({ session: "s" })]);
+  expect(one.pid).toBe(two.pid);
+  expect((await run(s, "pwd")).stdout).toBe("/usr\n");
+  expect(s.open({ session: "s", cwd: "/tmp" })).rejects.toMatchObject({ code: "conflict" });
+  expect(s.open({ session: "a", shell: "no-such-shell" })).rejects.toMatchObject({
+    code: "not_found",
+    field: "shell",
+  });
+  expect(s.open({ session: "a", shell: "/bin/cat" })).rejects.toMatchObject({
+    code: "invalid_request",
+    field: "shell",
+  });
+  expect(s.open({ session: "a", cwd: "/no/where" })).rejects.toMatchObject({
+    code: "not_found",
+    field: "cwd",
+  });
+  await s.open({ session: "b", cwd: "lib", env: { GREETING: "hé", PATH: "/usr/bin:/bin" } });
+  expect((await run(s, "pwd; echo $GREETING", { session: "b" })).stdout).toMatch(/^\/usr\/lib\nhé\n$/);
+  expect(() => begin(s, "echo", { session: "never" })).toThrow("never opened");
+});
+
+test("what a session cannot do is refused by its field", async () => {
+  const s = await testSessions();
+  await s.open({ session: "s" });
+  const wrong: Record<string, unknown>[] = [
+    { user: "root" },
+    { umask: 0 },
+    { nice: 1 },
+    { rlimits: { cpu: 1 } },
+    { env_replace: true },
+    { pty: { rows: 1, cols: 1 } },
+    { wait: "all" },
+    { env: { "not a name": "x" } },
+  ];
+  for (const more of wrong) {
+    expect(() => begin(s, "echo", more)).toThrow(InvalidRequestError);
+    expect(() => begin(s, "echo", more)).toThrow(Object.keys(more)[0] ?? "");
+  }
+  expect((await run(s, "echo alive")).stdout).toBe("alive\n");
+});
+
+test("many sessions work at the same time", async () => {
+  const s = await testSessions();
+  const names = Array.from({ length: 16 }, (_, i) => ({
+    session: `s${i}`,
+    shell: SHELLS.find((shell) => Bun.which(shell)) ?? "sh",
+  }));
+  await Promise.all(names.map((each) => s.open(each)));
+  const results = await Promise.all(
+    names.flatMap(({ session }) =>
+      Array.from({ length: 20 }, (_, i) => run(s, `n=$((n+1)); echo ${session} $n ${i}`, { session })),
+    ),
+  );
+  expect(results.map(({ stdout }) => stdout)).toEqual(
+    names.flatMap(({ session }) => Array.from({ length: 20 }, (_, i) => `${session} ${i + 1} ${i}\n`)),
+  );
+});
+
+// zsh, idle, takes it as the end of its script.
+inEachShell(
+  "an interrupt that comes too late, between two commands, ends nothing",
+  async (s, shell) => {
+    const pid = s.list()[0]?.pid ?? 0;
+    await run(s, "kept='yes'");
+    process.kill(-pid, "SIGINT");
+    // What it does to the shell happens before the shell reads on, but not before it is scheduled.
+    expect((await run(s, "kept", { timeout_ms: 5000 })).what).toMatch(/exited/);
+    expect((await run(s, shell === "python3" ? "print(kept)" : "echo $kept")).stdout).toBe("yes\n");
+  },
+  ["bash", "dash", "busybox", "python3"],
+);
