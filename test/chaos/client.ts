@@ -3,7 +3,7 @@
 // shell line for its first sandbox. client.py is the same in Python.
 import { createInterface } from "node:readline";
 import * as v from "valibot";
-import { connect, SandmeshError, type Sandbox } from "../../sdk/typescript/mod.ts";
+import { connect, type Sandbox, SandmeshError } from "../../sdk/typescript/mod.ts";
 
 const Order = v.object({
   count: v.optional(v.number(), 1),

@@ -90,7 +90,9 @@ export class ChaosMesh implements AsyncDisposable {
         case "relay":
           return has("/relay-process.ts") && argv.includes(state);
         case "launcher":
-          return has("/launcher.py") && argv.includes(state) && argv.length > 0 && parent === this.pid("pool");
+          return (
+            has("/launcher.py") && argv.includes(state) && argv.length > 0 && parent === this.pid("pool")
+          );
       }
     });
     const [one, more] = own;
