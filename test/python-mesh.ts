@@ -140,4 +140,6 @@ if (import.meta.main) {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+  // All that was started has ended; what is left is a timer of a signal that nobody waits for any more.
+  process.exit(0);
 }

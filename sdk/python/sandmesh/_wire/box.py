@@ -108,7 +108,15 @@ class Box:
         """One request with one answer; a loss that it tells of goes to the lifeline, and one known of is told."""
         self.lifeline.throw_if_lost()
         try:
-            return await self.caller.sandbox(self.target, verb, request, between=self.lifeline.throw_if_lost, **options)
+            return await self.caller.sandbox(
+                self.target,
+                verb,
+                request,
+                between=self.lifeline.throw_if_lost,
+                # It may only be reconnecting; the pool knows whether it is gone.
+                on_absent=lambda: self.caller.behind(self.inquire()),
+                **options,
+            )
         except SandmeshError as error:
             self.note(error)
             if isinstance(error, UnreachableError):

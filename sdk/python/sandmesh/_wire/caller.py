@@ -78,6 +78,7 @@ class Caller:
         once: bool = False,
         absent: float = ABSENT_S,
         between: Callable[[], None] = nothing,
+        on_absent: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
         where the answer may have been lost."""
@@ -86,7 +87,9 @@ class Caller:
             again_after = AGAIN_S
         patience = Patience(timeout, again_after, absent)
         request = {**target.fence, **request}
-        return await self._call(target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, between)
+        return await self._call(
+            target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, between, on_absent
+        )
 
     async def _call(
         self,
@@ -96,6 +99,7 @@ class Caller:
         message: str,
         patience: Patience,
         between: Callable[[], None] = nothing,
+        on_absent: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         body = encode({"version": 1, **request})
         while True:
@@ -105,6 +109,8 @@ class Caller:
                 answer = await self.link.request(responder, subject, body, patience.next_try())
             except SandmeshError as error:
                 self.throw_if_closed()
+                if isinstance(error, UnreachableError):
+                    on_absent()
                 await patience.judge(error)
             else:
                 return parse_answer(message, answer)
