@@ -31,8 +31,10 @@ export function addressOf(bootstrap: Bootstrap): Pick<ConnectOptions, "urls" | "
   return { urls, ...(ca === undefined ? {} : { ca }), ...(relay === undefined ? {} : { relay }) };
 }
 
-/** One try to connect, and the wait between two; spread, since thousands boot at once. */
-const DIAL_MS = 2_000;
+/** The first try to connect; each further one may take twice as long, for where thousands boot at once the server is
+ * only busy, and to begin anew keeps it so. */
+const DIAL_MS = 5_000;
+/** Between two tries; spread. */
 const REDIAL_MS = 200;
 
 /** Connects, trying until `deadline` (performance.now) or `signal`: a daemon may be up before its server is. Throws
@@ -42,15 +44,31 @@ export async function dial(
   deadline: number,
   signal?: AbortSignal,
 ): Promise<Link> {
-  for (;;) {
+  for (let tryMs = DIAL_MS; ; tryMs *= 2) {
     if (signal?.aborted) throw new CanceledError("the boot was canceled");
     const leftMs = Math.ceil(deadline - performance.now());
     try {
-      return await connect({ ...options, connectTimeoutMs: Math.max(1, Math.min(DIAL_MS, leftMs)) });
+      const connecting = connect({ ...options, connectTimeoutMs: Math.max(1, Math.min(tryMs, leftMs)) });
+      return await (signal === undefined ? connecting : unlessAborted(connecting, signal));
     } catch (error) {
-      if (!(error instanceof ConnectionError) || leftMs <= DIAL_MS / 10) throw error;
+      if (!(error instanceof ConnectionError) || leftMs <= REDIAL_MS) throw error;
       await pause(REDIAL_MS * (0.5 + Math.random()));
     }
+  }
+}
+
+/** Does not wait for a connection that nobody wants any more; it is closed when it has come. */
+async function unlessAborted(connecting: Promise<Link>, signal: AbortSignal): Promise<Link> {
+  let abort = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(new CanceledError("the boot was canceled"));
+    signal.addEventListener("abort", abort, { once: true });
+  });
+  try {
+    return await Promise.race([connecting, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+    if (signal.aborted) connecting.then((link) => link.close()).catch(() => {});
   }
 }
 
