@@ -30,6 +30,8 @@ export interface Dialect {
   /** Once, at the start. */
   readonly setup: string;
   run(line: CommandLine): string;
+  /** The shell remembers an interrupt until it is back, and one that comes when it is back would end it. */
+  readonly interruptOnce: boolean;
   /** What stands in the file for the command `text`. */
   wrap?(text: string): string;
   /** Makes the shell say the nonce with `$?`. */
@@ -52,6 +54,7 @@ interface Parts {
   source: string;
   /** Where our own lines' traces (set -x) go. */
   quiet: string;
+  interruptOnce?: boolean;
   /** Around a command, where an interrupt would end the shell otherwise. */
   guard?(run: string): string;
   wrap?(text: string): string;
@@ -64,6 +67,7 @@ function posix(parts: Parts): Dialect {
     descriptors: parts.descriptors,
     env: { PS1: "", PS2: "", ENV: null },
     setup: parts.setup,
+    interruptOnce: parts.interruptOnce ?? false,
     ...(parts.wrap && { wrap: parts.wrap }),
     sync: (nonce) => `\n${report(nonce)}\n`,
     run({ nonce, lastStatus, merge, apart }) {
@@ -106,7 +110,7 @@ ${functions("command printf", "9", "PS1= PS2=; ")}`,
     quiet: "2>&-",
   });
 
-/** Its own way back from an error or an interrupt is the `always` block. */
+/** Its way back from an error or an interrupt is the `always` block; outside of it an interrupt is the script's end. */
 const ZSH = posix({
   args: ["-f", "-i", "+m", "/proc/self/fd/3"],
   descriptors: STDIN_FIRST,
@@ -118,6 +122,7 @@ ${functions("builtin printf", "$__sandmesh_status", "PS1= PS2= RPS1=; ")}`,
   wrap: (text) => `\\builtin eval ${quote(text)}`,
   guard: (run) => `{ ${run}; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`,
   quiet: "2>/dev/null",
+  interruptOnce: true,
 });
 
 /** The Python driver, in python.ts: one line "run NONCE" or "sync NONCE" each. */
@@ -126,6 +131,7 @@ export const pythonDialect = (driver: string): Dialect => ({
   descriptors: STDIN_FIRST,
   env: {},
   setup: "",
+  interruptOnce: false,
   run: ({ nonce, merge }) => `${merge ? "merge" : "run"} ${nonce}\n`,
   sync: (nonce) => `sync ${nonce}\n`,
 });

@@ -56,6 +56,7 @@ export class SessionCommand implements RunningCommand {
   #feed: StdinFeed | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #ending: Ending | undefined;
+  #interrupted = false;
 
   constructor(request: ParsedExec, sink: CommandSink, host: CommandHost) {
     this.request = request;
@@ -172,7 +173,8 @@ export class SessionCommand implements RunningCommand {
 
   /** SIGINT to the shell's group, and a report to tell when it is back. */
   #interrupt(): void {
-    this.#host.shell.signal("SIGINT");
+    if (!this.#interrupted || !this.#host.shell.interruptOnce) this.#host.shell.signal("SIGINT");
+    this.#interrupted = true;
     this.#expected = newNonce();
     this.#host.shell.sync(this.#expected);
   }
@@ -212,6 +214,8 @@ export class SessionCommand implements RunningCommand {
         this.#interrupt();
         do {
           if (await this.#isBack(LOOK_MS)) return true;
+          // An interrupt can throw away what a shell has read ahead; saying it twice does no harm.
+          if (this.#expected !== undefined) this.#host.shell.sync(this.#expected);
           if (performance.now() > deadline) return false;
           // A look later it gets the harder signal as well.
           due = find().filter((pid) => fresh.has(pid));

@@ -179,6 +179,10 @@ export class ShellProcess {
     return this.#drains;
   }
 
+  get interruptOnce(): boolean {
+    return this.#shell.dialect.interruptOnce;
+  }
+
   /** To its process group, without the background jobs that ignore it: SIGINT is what Ctrl-C would do. */
   signal(signal: NodeJS.Signals): boolean {
     if (this.#exited) return false;

@@ -1,5 +1,5 @@
 import { expect } from "bun:test";
-import { inEachShell, isAlive, run, untilGone } from "./testing.ts";
+import { inEachShell, isAlive, run, untilGone, untilRuns } from "./testing.ts";
 
 inEachShell(
   "folder, variables, exports, functions, aliases, options, traps and arguments live on",
@@ -33,6 +33,7 @@ inEachShell("the last status is there for the next command", async (s) => {
 inEachShell("a background job lives on, does not delay the answer, and can be waited for", async (s) => {
   const started = await run(s, "sleep 60 & echo $!");
   const pid = Number(started.stdout);
+  await untilRuns(pid, "sleep");
   expect(started.what).toBe("exited 0");
   expect(started.stderr).toBe("");
   expect(isAlive(pid)).toBe(true);

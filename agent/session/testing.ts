@@ -114,3 +114,20 @@ export function isAlive(pid: number): boolean {
     return false;
   }
 }
+
+/** Waits until the process runs that program: what a shell has forked is a copy of the shell first, which ignores
+ * SIGTERM as an interactive shell does. */
+export async function untilRuns(pid: number, program: string): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  const name = (): string => {
+    try {
+      return readFileSync(`/proc/${pid}/comm`, "latin1").trim();
+    } catch {
+      return "";
+    }
+  };
+  while (name() !== program) {
+    if (Date.now() > deadline) throw new Error(`process ${pid} runs ${name()}, not ${program}`);
+    await Bun.sleep(2);
+  }
+}
