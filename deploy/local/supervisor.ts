@@ -40,6 +40,8 @@ export const UpOptions = v.object({
   pool: v.optional(v.record(v.string(), v.unknown()), {}),
   /** In the order in which they are asked. */
   providers: v.optional(v.array(v.picklist(["local", "simulated"])), ["local"]),
+  /** Settings of the simulated provider, over those below. */
+  simulated: v.optional(v.record(v.string(), v.unknown()), {}),
 });
 export type UpOptions = v.InferInput<typeof UpOptions>;
 
@@ -55,7 +57,7 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
   const settings: Record<string, Record<string, unknown>> = {
     local: localSettings(paths, new URL(server.url).host),
     // In a process of its own, so that the pool's figures are the pool's.
-    simulated: { hosts: 1, stateDir: join(paths.home, "simulated") },
+    simulated: { hosts: 1, stateDir: join(paths.home, "simulated"), ...options.simulated },
   };
   const config = {
     urls: [server.url],

@@ -1,90 +1,163 @@
-// `bench acquire`: a burst from many client processes against the real pool, with simulated sandboxes that speak the
+// `bench acquire`: bursts from many client processes against the real pool, with simulated sandboxes that speak the
 // real protocol over real connections.
 //
-//   bun test/bench/acquire.ts [--n 10000] [--clients 8]
-import { readFileSync } from "node:fs";
+//   bun test/bench/acquire.ts [--n 10000] [--clients 8] [--hosts 1] [--rounds 1] [--kill] [--lease-ms 60000]
+//
+// `--rounds` acquires and releases all so many times over, to see what stays in the pool's memory; the figures are the
+// first round's. `--kill` ends all clients by SIGKILL instead of a release, and waits until nothing is left.
 import { join } from "node:path";
 import * as v from "valibot";
+import type { Mesh } from "../../sdk/typescript/mod.ts";
 import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { lines } from "./lines.ts";
+import { type MeshPids, meshPids, usageOf } from "./processes.ts";
 
-const Client = v.object({
+const Connected = v.object({ connected: v.literal(true) });
+const Released = v.object({ released: v.literal(true) });
+const Acquired = v.object({
   granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
   lost: v.number(),
 });
 
-/** CPU seconds and resident MB of a process, from /proc. */
-function usageOf(pid: number): { cpuS: number; rssMb: number } {
-  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  const ticks = Number(fields[11]) + Number(fields[12]);
-  const rss = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-  return { cpuS: ticks / 100, rssMb: Number(rss ?? 0) / 1024 };
-}
-
-function poolPid(home: string): number {
-  const marker = join(home, "pool", "config.json");
-  for (const line of Bun.spawnSync(["ps", "-eo", "pid,args"]).stdout.toString().split("\n")) {
-    if (line.includes("pool/main.ts") && line.includes(marker) && !line.includes("setpriv"))
-      return Number.parseInt(line, 10);
-  }
-  throw new Error("the pool's process was not found");
-}
-
 const n = numberFlag("--n", 10_000);
 const clients = numberFlag("--clients", 8);
+const hosts = numberFlag("--hosts", 1);
+const rounds = numberFlag("--rounds", 1);
+const leaseMs = numberFlag("--lease-ms", 60_000);
+const kill = process.argv.includes("--kill");
+/** Beyond the lease, until it is called a failure and not a figure. */
+const ZERO_MS = 120_000;
 
-await bench({ providers: ["simulated"] }, async ({ mesh, home, url, credentials }) => {
-  const pid = poolPid(home);
-  const script = join(import.meta.dir, "acquire-client.ts");
-  const processes = Array.from({ length: clients }, (_, i) =>
-    Bun.spawn([process.execPath, script, String(Math.floor(n / clients) + (i < n % clients ? 1 : 0))], {
-      env: { ...process.env, SANDMESH_URL: url, SANDMESH_CREDS: credentials },
-      stdio: ["pipe", "pipe", "inherit"],
-    }),
-  );
-  // All are connected before any begins.
-  const readers = processes.map((client) => lines(client.stdout));
-  await Promise.all(readers.map((reader) => reader.next()));
-  const before = usageOf(pid);
-  const began = Date.now();
-  for (const client of processes) {
-    client.stdin.write("go\n");
-    client.stdin.flush();
+class Clients {
+  readonly #processes;
+  readonly #words;
+
+  constructor(env: Record<string, string>) {
+    const script = join(import.meta.dir, "acquire-client.ts");
+    this.#processes = Array.from({ length: clients }, (_, i) => {
+      const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
+      return Bun.spawn([process.execPath, script, String(share), String(leaseMs)], {
+        env: { ...process.env, ...env },
+        stdio: ["pipe", "pipe", "inherit"],
+      });
+    });
+    this.#words = this.#processes.map((client) => lines(client.stdout));
   }
-  const reports = await Promise.all(
-    readers.map(async (reader) => v.parse(Client, JSON.parse((await reader.next()).value ?? "{}"))),
-  );
-  const after = usageOf(pid);
+
+  get pids(): number[] {
+    return this.#processes.map((client) => client.pid);
+  }
+
+  /** The next word of each. */
+  heard<S extends v.GenericSchema<unknown, unknown>>(schema: S): Promise<v.InferOutput<S>[]> {
+    return Promise.all(
+      this.#words.map(async (words) => v.parse(schema, JSON.parse((await words.next()).value ?? "{}"))),
+    );
+  }
+
+  say(word: "go" | "release"): void {
+    for (const client of this.#processes) {
+      client.stdin.write(`${word}\n`);
+      client.stdin.flush();
+    }
+  }
+
+  kill(): void {
+    for (const client of this.#processes) client.kill("SIGKILL");
+  }
+
+  async end(): Promise<void> {
+    for (const client of this.#processes) client.stdin.end();
+    const codes = await Promise.all(this.#processes.map((client) => client.exited));
+    if (codes.some((code) => code !== 0)) throw new Error(`clients ended with ${codes.join(", ")}`);
+  }
+}
+
+/** What is left, by the pool's records and by the provider's own list. */
+async function left(mesh: Mesh): Promise<number> {
+  const { states, providers, queued } = await mesh.status();
+  const alive = Object.entries(states).filter(([state]) => state !== "gone");
+  const known = alive.reduce((sum, [, count]) => sum + (count ?? 0), queued);
+  const there = providers.reduce((sum, each) => sum + each.sandboxes, 0);
+  return Math.max(known, there);
+}
+
+async function acquireAll(all: Clients, pids: MeshPids) {
+  const before = { pool: usageOf(pids.pool), nats: usageOf(pids.nats), clients: usageOf(all.pids) };
+  const hostsBefore = usageOf(pids.hosts);
+  const began = Date.now();
+  all.say("go");
+  const reports = await all.heard(Acquired);
+  const pool = usageOf(pids.pool);
   const at = reports.flatMap((report) => report.granted.map((grant) => (grant.at - began) / 1000));
   const names = reports.flatMap((report) => report.granted.map((grant) => grant.sandbox));
   const allS = Math.max(...at);
-  progress(`${at.length} usable after ${round(allS, 1)} s; releasing`);
-  for (const client of processes) client.stdin.end();
-  const codes = await Promise.all(processes.map((client) => client.exited));
-  if (codes.some((code) => code !== 0)) throw new Error(`clients ended with ${codes.join(", ")}`);
-  const left = (await mesh.list()).length;
-  const provider = (await mesh.status()).providers.reduce((sum, each) => sum + each.sandboxes, 0);
   return {
-    n,
-    clients,
     half_s: round(percentile(at, 0.5), 2),
     all_s: round(allS, 2),
     per_s: Math.round(at.length / allS),
     lost: reports.reduce((sum, report) => sum + report.lost, 0),
     double: names.length - new Set(names).size,
-    left: Math.max(left, provider),
-    pool_cpu_s: round(after.cpuS - before.cpuS, 2),
-    pool_rss_mb: Math.round(after.rssMb),
+    pool_cpu_s: round(pool.cpuS - before.pool.cpuS, 2),
+    hosts_cpu_s: round(usageOf(pids.hosts).cpuS - hostsBefore.cpuS, 2),
+    nats_cpu_s: round(usageOf(pids.nats).cpuS - before.nats.cpuS, 2),
+    clients_cpu_s: round(usageOf(all.pids).cpuS - before.clients.cpuS, 2),
+    pool_rss_mb: Math.round(pool.rssMb),
   };
-});
-
-async function* lines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined, undefined> {
-  let text = "";
-  for await (const part of stream) {
-    text += Buffer.from(part).toString("utf8");
-    for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n")) {
-      yield text.slice(0, end);
-      text = text.slice(end + 1);
-    }
-  }
 }
+
+async function releaseAll(all: Clients, pids: MeshPids) {
+  const before = usageOf(pids.pool);
+  const began = performance.now();
+  all.say("release");
+  await all.heard(Released);
+  const after = usageOf(pids.pool);
+  return {
+    release_s: round((performance.now() - began) / 1000, 2),
+    release_pool_cpu_s: round(after.cpuS - before.cpuS, 2),
+    pool_rss_after_mb: Math.round(after.rssMb),
+  };
+}
+
+/** Ends all clients at once without a word; how long until nothing is left. */
+async function killAll(all: Clients, pids: MeshPids, mesh: Mesh) {
+  const before = usageOf(pids.pool);
+  const began = performance.now();
+  all.kill();
+  while ((await left(mesh)) > 0) {
+    if (performance.now() - began > leaseMs + ZERO_MS) throw new Error(`${await left(mesh)} are left`);
+    await Bun.sleep(250);
+  }
+  const after = usageOf(pids.pool);
+  return {
+    lease_s: leaseMs / 1000,
+    zero_after_kill_s: round((performance.now() - began) / 1000, 2),
+    release_pool_cpu_s: round(after.cpuS - before.cpuS, 2),
+    pool_rss_after_mb: Math.round(after.rssMb),
+  };
+}
+
+const options = { providers: ["simulated" as const], simulated: { hosts } };
+await bench(options, async ({ mesh, home, url, credentials }) => {
+  const all = new Clients({ SANDMESH_URL: url, SANDMESH_CREDS: credentials });
+  try {
+    await all.heard(Connected);
+    const pids = meshPids(home);
+    const results: { pool_rss_after_mb: number }[] = [];
+    for (let i = 0; i < rounds; i++) {
+      const acquired = await acquireAll(all, pids);
+      progress(`${n - acquired.lost} usable after ${acquired.all_s} s; ${kill ? "killing" : "releasing"}`);
+      const released = kill ? await killAll(all, pids, mesh) : await releaseAll(all, pids);
+      const result = { n, clients, hosts, ...acquired, left: await left(mesh), ...released };
+      progress(JSON.stringify(result));
+      results.push(result);
+      if (kill) break;
+    }
+    if (!kill) await all.end();
+    const [first] = results;
+    const rssOf = results.map((each) => each.pool_rss_after_mb);
+    return { ...first, ...(rounds > 1 ? { pool_rss_rounds_mb: rssOf } : {}) };
+  } finally {
+    all.kill();
+  }
+});
