@@ -20,14 +20,33 @@ export function startTicks(pid: number): number | undefined {
   }
 }
 
-/** The earliest tick at which a process of a command can have started that began `elapsedMs` ago. To the tick (10 ms),
- * which is what the kernel tells. */
-export const sinceTicks = (elapsedMs: number): number =>
-  Math.floor(bootTicks() - (elapsedMs / 1000) * TICKS_PER_S) - 1;
+/** A moment, as far as process starts tell it: ticks are 10 ms long, so within them the pids decide. */
+export interface Moment {
+  ticks: number;
+  lastPid: number;
+}
 
-/** Living processes of the session, without its shell, that started at that tick or later. */
-export function processesSince(session: { marker: string; shell: number }, ticks: number): number[] {
+/** The pid that was given last. Cheap (4 µs), so it is noted at the start of each command. */
+export function lastPid(): number {
+  return Number(readFileSync("/proc/loadavg", "latin1").trim().split(" ").at(-1));
+}
+
+/** The moment `elapsedMs` ago at which `pid` was the last. */
+export const momentAgo = (elapsedMs: number, pid: number): Moment => ({
+  ticks: Math.floor(bootTicks() - (elapsedMs / 1000) * TICKS_PER_S),
+  lastPid: pid,
+});
+
+/** Whether a process that started at `ticks` did so after the moment. Pure. */
+export function startedAfter(moment: Moment, pid: number, ticks: number | undefined): boolean {
+  if (ticks === undefined || ticks < moment.ticks - 1) return false;
+  // Pids start anew some day, but not within two ticks.
+  return ticks > moment.ticks + 1 || pid > moment.lastPid;
+}
+
+/** Living processes of the session, without its shell, that started after the moment. */
+export function processesSince(session: { marker: string; shell: number }, moment: Moment): number[] {
   return findTree(session.marker, session.shell).filter(
-    (pid) => pid !== session.shell && (startTicks(pid) ?? -1) >= ticks,
+    (pid) => pid !== session.shell && startedAfter(moment, pid, startTicks(pid)),
   );
 }

@@ -6,7 +6,7 @@ import type { Ending } from "../exec/outcome.ts";
 import { signalNumber } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
-import { processesSince, sinceTicks } from "./foreground.ts";
+import { lastPid, type Moment, momentAgo, processesSince } from "./foreground.ts";
 import type { ShellProcess } from "./shell-process.ts";
 import type { StdinFeed } from "./stdin-feed.ts";
 
@@ -48,6 +48,7 @@ export class SessionCommand implements RunningCommand {
   readonly #begun = Promise.withResolvers<void>();
   #state: "queued" | "running" | "reported" | "ended" = "queued";
   #startedAt = 0;
+  #lastPid = 0;
   #first = "";
   /** The report that says that the shell is ready for another line. */
   #expected: string | undefined;
@@ -69,6 +70,7 @@ export class SessionCommand implements RunningCommand {
     const { shell, stdin, stdin_open, timeout_ms, env, merge } = this.request;
     this.#state = "running";
     this.#startedAt = performance.now();
+    this.#lastPid = lastPid();
     this.#sink.started(this.#host.shell.pid);
     for (const { stream, data } of backlog) this.output(stream, data);
     if (stdin_open || (stdin !== undefined && stdin.length > 0)) {
@@ -167,8 +169,8 @@ export class SessionCommand implements RunningCommand {
     return processesSince({ marker: this.#host.marker, shell: this.#host.shell.pid }, this.#since());
   }
 
-  #since(): number {
-    return sinceTicks(performance.now() - this.#startedAt);
+  #since(): Moment {
+    return momentAgo(performance.now() - this.#startedAt, this.#lastPid);
   }
 
   /** SIGINT to the shell's group, and a report to tell when it is back. */
