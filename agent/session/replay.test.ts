@@ -7,13 +7,10 @@ import { inEachShell, run } from "./testing.ts";
 // zsh reads some of it otherwise, with `zsh -c` too. Recorded by agents in one shell for the whole episode (deploy/workloads/README.md has sources and licences).
 const EPISODES = ["gym-claude-math-3", "gym-claude-math-4"];
 const FOLDER = join(import.meta.dir, "../../deploy/workloads/trajectories");
-const Step = v.object(
-  {
-    command: v.string(),
-    expect: v.object({ exit: v.number(), stdout_bytes: v.number(), stdout_sha256: v.optional(v.string()) }),
-  },
-  ["bash", "dash", "busybox"],
-);
+const Step = v.object({
+  command: v.string(),
+  expect: v.object({ exit: v.number(), stdout_bytes: v.number(), stdout_sha256: v.optional(v.string()) }),
+});
 
 inEachShell(
   "recorded episodes of several kilobytes a command come out as they did",
