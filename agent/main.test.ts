@@ -7,7 +7,7 @@ import { testServer } from "../broker/server/testing.ts";
 import { buildDaemon } from "./build.ts";
 import { alive, until } from "./exec/testing.ts";
 import { EXIT } from "./main.ts";
-import { type TestDaemon, type TestMesh, testMesh } from "./testing.ts";
+import { daemonInRoot, type TestDaemon, type TestMesh, testMesh } from "./testing.ts";
 
 let mesh: TestMesh;
 let folder: string;
@@ -107,22 +107,6 @@ describe("the daemon", () => {
   }, 30_000);
 });
 
-/** Runs the launcher as PID 1 of its own pid and mount namespace in `root`, with the daemon's folder mounted read-only. */
-const inRoot = (root: string, before = ""): string[] => [
-  "unshare",
-  ...["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"],
-  "sh",
-  "-c",
-  `set -e; R="$1"; mount --bind "$R" "$R"; mount -t proc proc "$R/proc"
-   mount --bind "$2" "$R/sandmesh"; mount -o remount,bind,ro "$R/sandmesh"
-   for d in null urandom zero; do touch "$R/dev/$d"; mount --bind "/dev/$d" "$R/dev/$d"; done
-   ${before}
-   exec chroot "$R" /sandmesh/sandmesh-agent`,
-  "sh",
-  root,
-  folder,
-];
-
 // Mounts and chroot need root; the local provider's tests cover unprivileged users.
 describe.if(process.getuid?.() === 0)("in a root of its own, as PID 1", () => {
   let roots: string;
@@ -140,7 +124,10 @@ describe.if(process.getuid?.() === 0)("in a root of its own, as PID 1", () => {
     const root = makeRoot("busybox");
     mkdirSync(join(root, "bin"));
     copyFileSync("/bin/busybox", join(root, "bin/busybox"));
-    const daemon = await mesh.start({ argv: inRoot(root), env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" } });
+    const daemon = await mesh.start({
+      argv: daemonInRoot(folder, root),
+      env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" },
+    });
     const end = await daemon.exec({
       shell: "echo $PPID; (setsid busybox true &); busybox id -u; busybox pwd",
     });
@@ -161,7 +148,10 @@ describe.if(process.getuid?.() === 0)("in a root of its own, as PID 1", () => {
     copyFileSync("/bin/busybox", join(root, "echo"));
     mkdirSync(join(root, "etc"));
     writeFileSync(join(root, "etc/ld.so.preload"), "/no/such/library.so\n");
-    const daemon = await mesh.start({ argv: inRoot(root), env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" } });
+    const daemon = await mesh.start({
+      argv: daemonInRoot(folder, root),
+      env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin" },
+    });
     expect(text((await daemon.exec({ argv: ["/echo", "a", "b"] })).stdout)).toBe("a b\n");
     expect((await daemon.exec({ shell: "echo" })).outcome).toMatchObject({
       type: "not_started",
@@ -174,12 +164,14 @@ describe.if(process.getuid?.() === 0)("in a root of its own, as PID 1", () => {
 
   test("without /proc or /dev/urandom: one clear line", async () => {
     const root = makeRoot("nothing");
-    const noProc = mesh.spawn({ argv: inRoot(root, 'umount "$R/proc"') });
+    const noProc = mesh.spawn({ argv: daemonInRoot(folder, root, 'umount "$R/proc"') });
     expect([await noProc.exited, await noProc.stderr]).toEqual([
       EXIT.cannotRun,
       "sandmesh-agent: this sandbox has no /proc; mount proc there\n",
     ]);
-    const noRandom = mesh.spawn({ argv: inRoot(root, 'umount "$R/dev/urandom"; rm "$R/dev/urandom"') });
+    const noRandom = mesh.spawn({
+      argv: daemonInRoot(folder, root, 'umount "$R/dev/urandom"; rm "$R/dev/urandom"'),
+    });
     expect([await noRandom.exited, await noRandom.stderr]).toEqual([
       EXIT.cannotRun,
       "sandmesh-agent: this sandbox has no readable /dev/urandom\n",

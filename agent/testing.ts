@@ -153,3 +153,20 @@ function daemonOf(
       parseAnswer(EndFrame, (await ask("exec", { version: 1, id: newUuidV7(), ...request })).data),
   };
 }
+
+/** The command that runs the launcher of the daemon's `folder` as PID 1 of its own pid and mount namespace in `root`,
+ * where the folder is mounted read-only. `before` is shell, run last outside, with the root's path in $R. */
+export const daemonInRoot = (folder: string, root: string, before = ""): string[] => [
+  "unshare",
+  ...["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"],
+  "sh",
+  "-c",
+  `set -e; R="$1"; mount --bind "$R" "$R"; mount -t proc proc "$R/proc"
+   mount --bind "$2" "$R/sandmesh"; mount -o remount,bind,ro "$R/sandmesh"
+   for d in null urandom zero; do touch "$R/dev/$d"; mount --bind "/dev/$d" "$R/dev/$d"; done
+   ${before}
+   exec chroot "$R" /sandmesh/sandmesh-agent`,
+  "sh",
+  root,
+  folder,
+];

@@ -51,6 +51,35 @@ export async function makeBusyboxRoot(folder: string): Promise<string> {
   return folder;
 }
 
+const MUSL_PROGRAM = `#include <stdio.h>
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) printf("%s%s", i > 1 ? " " : "", argv[i]);
+  putchar('\\n');
+  return fflush(stdout) == 0 ? 0 : 1;
+}
+`;
+
+/** A root file system whose only libc is musl: the program /say, linked to it, and the loader; no shell. Needs Debian's
+ * package musl-tools. */
+export async function makeMuslRoot(folder: string): Promise<string> {
+  const source = `${folder}.c`;
+  for (const name of ["lib", "etc"]) await mkdir(join(folder, name), { recursive: true });
+  await writeFile(source, MUSL_PROGRAM);
+  const built = Bun.spawnSync(["musl-gcc", "-Os", "-s", "-o", join(folder, "say"), source]);
+  if (built.exitCode !== 0) throw new Error(`musl-gcc: ${built.stderr.toString()}`);
+  const machine = process.arch === "arm64" ? "aarch64" : "x86_64";
+  await copyFile(`/lib/ld-musl-${machine}.so.1`, join(folder, `lib/ld-musl-${machine}.so.1`));
+  return folder;
+}
+
+/** A root file system of one static program, /echo (busybox by that name). */
+export async function makeStaticRoot(folder: string): Promise<string> {
+  await mkdir(folder, { recursive: true });
+  await copyFile(BUSYBOX, join(folder, "echo"));
+  await chmod(join(folder, "echo"), 0o755);
+  return folder;
+}
+
 /** A tar of `entries`, in their order. */
 export async function makeTar(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
