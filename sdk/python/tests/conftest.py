@@ -133,13 +133,20 @@ def simulated() -> Iterator[Backend]:
 
 
 @pytest.fixture(scope="session")
-def local() -> Iterator[Backend]:
+def shared_local() -> Iterator[Backend]:
     """Real sandboxes with the real daemon, of the image ``host``."""
     if os.geteuid() != 0:
         pytest.skip("real sandboxes are tested as root")
     backend = Backend("local")
     yield backend
     backend.close()
+
+
+@pytest.fixture
+def local(shared_local: Backend) -> Iterator[Backend]:
+    """Shared by all tests; each must have left nothing in it when it is over."""
+    yield shared_local
+    assert shared_local.made == []
 
 
 def until(what: str, holds: Callable[[], object], within: float = 20) -> None:
