@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import {
   chmodSync,
   existsSync,
@@ -12,7 +12,9 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { drafts, drain, fill, openBelow, reasonOf, scene, written } from "./testing.ts";
+import { cleanUp, drafts, drain, fill, openBelow, reasonOf, scene, written } from "./testing.ts";
+
+afterEach(cleanUp);
 
 const random = (bytes: number): Buffer => Buffer.from(crypto.getRandomValues(new Uint8Array(bytes)));
 

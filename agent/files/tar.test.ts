@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import {
   chmodSync,
   existsSync,
@@ -15,7 +15,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { tarHeader } from "./tar-header.ts";
-import { drafts, drain, fill, openBelow, reasonOf, scene } from "./testing.ts";
+import { cleanUp, drafts, drain, fill, openBelow, reasonOf, scene } from "./testing.ts";
+
+afterEach(cleanUp);
 
 /** Every kind of thing that a tree can hold. */
 function plant(root: string): void {

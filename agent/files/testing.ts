@@ -1,5 +1,4 @@
 // What the tests of this folder share: a folder of their own, and whole contents from sources and into sinks.
-import { afterEach } from "bun:test";
 import { mkdtempSync, readdirSync, readlinkSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,11 +7,12 @@ import { DRAFT_PREFIX } from "./draft.ts";
 import { createFiles } from "./files.ts";
 
 const made: string[] = [];
-afterEach(() => {
+/** For `afterEach` of each test file (a hook set here would be the first file's only). */
+export function cleanUp(): void {
   for (const path of made.splice(0)) rmSync(path, { recursive: true, force: true });
-});
+}
 
-/** A fresh folder, gone after the test, and the files as seen from it. */
+/** A fresh folder, gone with `cleanUp`, and the files as seen from it. */
 export function scene(): { root: string; files: Files } {
   const root = mkdtempSync(join(tmpdir(), "files-test-"));
   made.push(root);

@@ -1,7 +1,18 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { BusyError, InvalidRequestError, SessionClosedError } from "../../broker/contract/index.ts";
 import { MAX_QUEUED } from "./session.ts";
-import { begin, inEachShell, isAlive, run, SHELLS, testSessions, untilGone } from "./testing.ts";
+import {
+  begin,
+  closeSessions,
+  inEachShell,
+  isAlive,
+  run,
+  SHELLS,
+  testSessions,
+  untilGone,
+} from "./testing.ts";
+
+afterEach(closeSessions);
 
 const NEVER = "echo NEVER";
 

@@ -1,7 +1,9 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { BACKLOG_BYTES, Backlog } from "./backlog.ts";
-import { begin, inEachShell, run, testSessions } from "./testing.ts";
+import { begin, closeSessions, inEachShell, run, testSessions } from "./testing.ts";
+
+afterEach(closeSessions);
 
 inEachShell("every byte comes, to the last one without a newline", async (s) => {
   const odd = await run(s, "printf '\\377\\000\\r\\n\\342\\200\\250last'");

@@ -1,5 +1,7 @@
-import { expect } from "bun:test";
-import { begin, inEachShell, run } from "./testing.ts";
+import { afterEach, expect } from "bun:test";
+import { begin, closeSessions, inEachShell, run } from "./testing.ts";
+
+afterEach(closeSessions);
 
 const python = (name: string, act: Parameters<typeof inEachShell>[1]): void =>
   inEachShell(name, act, ["python3"]);

@@ -1,8 +1,10 @@
-import { expect } from "bun:test";
+import { afterEach, expect } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { inEachShell, run } from "./testing.ts";
+import { closeSessions, inEachShell, run } from "./testing.ts";
+
+afterEach(closeSessions);
 
 // zsh reads some of it otherwise, with `zsh -c` too. Recorded by agents in one shell for the whole episode (deploy/workloads/README.md has sources and licences).
 const EPISODES = ["gym-claude-math-3", "gym-claude-math-4"];

@@ -1,5 +1,7 @@
-import { expect } from "bun:test";
-import { inEachShell, isAlive, run, untilGone, untilRuns } from "./testing.ts";
+import { afterEach, expect } from "bun:test";
+import { closeSessions, inEachShell, isAlive, run, untilGone, untilRuns } from "./testing.ts";
+
+afterEach(closeSessions);
 
 inEachShell(
   "folder, variables, exports, functions, aliases, options, traps and arguments live on",

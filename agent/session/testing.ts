@@ -1,5 +1,5 @@
 // For tests: sessions of this process' engine, gone after each test, and commands run to their end in them.
-import { afterEach, test } from "bun:test";
+import { test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ExecRequest, newUuidV7 } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
@@ -9,9 +9,10 @@ import { commandEnvironment, ownEnvironment } from "../process/environment.ts";
 import { createSessions, type SessionCommands } from "./sessions.ts";
 
 const open: SessionCommands[] = [];
-afterEach(async () => {
+/** For `afterEach` of each test file (a hook set here would be the first file's only). */
+export async function closeSessions(): Promise<void> {
   for (const sessions of open.splice(0)) await sessions.closeAll(0);
-});
+}
 
 export async function testSessions(cwd = "/"): Promise<SessionCommands> {
   const engine = await testEngine();
