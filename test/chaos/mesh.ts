@@ -15,7 +15,7 @@ export const SLACK_MS = 10_000;
 /** Short where a test waits for it; long enough for a busy machine where nothing shall pass. */
 export const QUICK = {
   confirmMs: 3_000,
-  disconnectGraceMs: 1_000,
+  disconnectGraceMs: 4_000,
   deadManGraceMs: 2_000,
   recoveryGraceMs: 5_000,
   removeRetryMinMs: 50,
@@ -78,23 +78,18 @@ export class ChaosMesh implements AsyncDisposable {
 
   pid(part: Part): number {
     const supervisor = readProcess(homePaths(this.home).supervisor)?.pid;
-    if (part === "supervisor") return supervisor ?? 0;
+    if (supervisor === undefined) throw new Error("no mesh is up");
+    if (part === "supervisor") return supervisor;
     const state = homePaths(this.home).local;
-    const own = processes().filter(({ argv, parent }) => {
-      const has = (end: string) => argv.some((word) => word.endsWith(end));
-      switch (part) {
-        case "pool":
-          return parent === supervisor && has("/pool/main.ts");
-        case "nats":
-          return parent === supervisor && argv[0]?.endsWith("/nats-server") === true;
-        case "relay":
-          return has("/relay-process.ts") && argv.includes(state);
-        case "launcher":
-          return (
-            has("/launcher.py") && argv.includes(state) && argv.length > 0 && parent === this.pid("pool")
-          );
-      }
-    });
+    const pool = part === "launcher" ? this.pid("pool") : undefined;
+    const has = ({ argv }: Process, end: string) => argv.some((word) => word.endsWith(end));
+    const is: Record<Exclude<Part, "supervisor">, (each: Process) => boolean> = {
+      pool: (each) => each.parent === supervisor && has(each, "/pool/main.ts"),
+      nats: ({ parent, argv }) => parent === supervisor && argv[0]?.endsWith("/nats-server") === true,
+      relay: (each) => has(each, "/relay-process.ts") && each.argv.includes(state),
+      launcher: (each) => each.parent === pool && has(each, "/launcher.py"),
+    };
+    const own = processes().filter(is[part]);
     const [one, more] = own;
     if (one === undefined || more !== undefined) throw new Error(`${own.length} processes are the ${part}`);
     return one.pid;
