@@ -1,4 +1,5 @@
-// Encoding: MessagePack maps, or JSON where the first byte is `{`. An answer has the encoding of its request.
+// Encoding: MessagePack maps, or JSON where the first byte is `{`. An answer has the encoding of its request; nothing at
+// all is what only a person sends, who reads JSON.
 import { Packr, Unpackr } from "msgpackr";
 import { InvalidRequestError } from "./errors.ts";
 
@@ -21,7 +22,7 @@ export const MAX_MESSAGE_BYTES = 1024 * 1024;
 const OPEN_BRACE = 0x7b;
 
 export function encodingOf(body: Uint8Array): Encoding {
-  return body[0] === OPEN_BRACE ? "json" : "msgpack";
+  return body.length === 0 || body[0] === OPEN_BRACE ? "json" : "msgpack";
 }
 
 /** Encodes one message. In JSON, binary fields become base64. */

@@ -9,6 +9,7 @@ import {
   decode,
   encode,
   newSandboxId,
+  newUuidV7,
   poolEventSubject,
   QueueFullError,
   QuotaExceededError,
@@ -28,7 +29,8 @@ import { type KnownSpec, Specs } from "./specs.ts";
 
 /** The spec is checked apart, once for all acquires that carry the same. */
 const Head = v.omit(AcquireRequest, ["spec"]);
-type Head = v.InferOutput<typeof Head>;
+/** With what a person left out. */
+type Head = v.InferOutput<typeof Head> & { id: string; run: string };
 
 /** An acquire that has no sandbox yet. */
 interface Waiting {
@@ -81,9 +83,10 @@ export class Acquires {
   }
 
   /** Throws SandmeshErrors for what is refused at once; everything else is answered later. */
-  acquire(tenant: string, reply: ReplyTo, body: Uint8Array): void {
+  acquire(tenant: string, user: string, reply: ReplyTo, body: Uint8Array): void {
     const request = decode(body);
-    const head = check(Head, request);
+    const given = check(Head, request);
+    const head = { ...given, id: given.id ?? newUuidV7(), run: given.run ?? user };
     const known = this.#specs.parse(request.spec);
     const digest = `${known.digest}.${head.run}.${head.lease_ms}.${head.max_life_ms}`;
     const key = leaseKey(tenant, head.id);

@@ -54,7 +54,7 @@ export class Requests {
     this.#acquires = acquires;
     this.#operator = operator;
     this.#verbs = {
-      acquire: ({ tenant, reply, body }) => acquires.acquire(tenant, reply, body),
+      acquire: ({ tenant, user, reply, body }) => acquires.acquire(tenant, user, reply, body),
       confirm: ({ tenant, reply, body }) => leases.confirm(tenant, reply, body),
       renew: ({ tenant, reply, body }) => leases.renew(tenant, reply, body),
       release: ({ tenant, reply, body }) => leases.release(tenant, reply, body),

@@ -17,7 +17,11 @@ import type { Caller } from "./wire/caller.ts";
 import type { Pulse } from "./wire/pulse.ts";
 import { orReconnect } from "./wire/reconnect.ts";
 
-export type WireAcquire = RequestOf<(typeof POOL_VERBS)["acquire"]> & { timeout_ms: number };
+export type WireAcquire = RequestOf<(typeof POOL_VERBS)["acquire"]> & {
+  id: string;
+  run: string;
+  timeout_ms: number;
+};
 
 /** The pool answers at the end of the time itself; only a lost answer is waited for longer. */
 const SLACK_MS = 3_000;

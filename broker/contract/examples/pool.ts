@@ -38,7 +38,8 @@ const words = (value: Record<string, unknown>): Examples => ({
 export const POOL_EXAMPLES: Record<string, Examples> = {
   "pool.acquire.request": {
     good: {
-      least: { id: ID, run: "r", spec },
+      least: { spec },
+      "of a client": { id: ID, run: "r", spec },
       "a spec with all": {
         ...withSpec({
           image_pull_secrets: ["reg"],
@@ -65,7 +66,7 @@ export const POOL_EXAMPLES: Record<string, Examples> = {
     },
     bad: {
       "another version": [{ ...acquire, version: 2 }, "version"],
-      "no id": [{ ...acquire, id: undefined }, "id"],
+      "an id that is none": [{ ...acquire, id: "mine" }, "id"],
       "a run with a wildcard": [{ ...acquire, run: "*" }, "run"],
       "a run of 64": [{ ...acquire, run: "r".repeat(64) }, "run"],
       "no spec": [{ ...acquire, spec: undefined }, "spec"],

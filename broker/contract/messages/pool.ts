@@ -13,11 +13,14 @@ const LeaseMs = whole("How long the run lives without renewal, ms", MAX_LEASE_MS
 
 /** `acquire`: one sandbox. Sent again with the same id it attaches to the first try; with other content under the
  * same id it is a conflict. Answered once, when the sandbox is ready or has failed: clients ask again, with the
- * same id, when no answer came for a while or the connection was lost. */
+ * same id, when no answer came for a while or the connection was lost. Clients always name id and run; a person with
+ * the nats CLI may leave them out. */
 export const AcquireRequest = v.object({
   version: Version,
-  id: CommandId,
-  run: RunId,
+  id: v.optional(
+    v.pipe(CommandId, v.description("At most one sandbox by this id; without one the pool makes one")),
+  ),
+  run: v.optional(v.pipe(RunId, v.description("Default: a run with the user's name"))),
   spec: SandboxSpec,
   timeout_ms: v.optional(milliseconds("How long the caller waits for it", 1), 300_000),
   lease_ms: v.optional(LeaseMs, DEFAULT_LEASE_MS),
