@@ -48,6 +48,10 @@ export interface Pool {
 
 /** How often deadlines are looked at again while the server is away: nothing may end for what nobody could hear. */
 const AWAY_RETRY_MS = 1_000;
+/** A server, or this process, that took longer than this to answer was away. */
+const ABSENT_MS = 1_000;
+/** And one that took longer than this may have stood still: what others had sent it is on its way behind the answer. */
+const SLOW_MS = 100;
 const CLOSE_GRACE_MS = 5_000;
 const QUEUE_GROUP = "pool";
 
@@ -163,9 +167,40 @@ class RunningPool implements Pool {
     if (key === RECONCILE_DEADLINE) void this.#reconciler.reconcile();
     else if (key === "tombstones") this.#sandboxes.sweepTombstones();
     else if (key.startsWith("remove:")) this.#removals.timeOut(key);
-    else if (!this.#acquires.deadline(key) && !this.#leases.deadline(key)) this.#lifeDeadline(key);
+    else if (!this.#acquires.deadline(key) && !this.#leases.deadline(key)) this.#afterAll(key);
   }
 
+  /** Lives that end when all has been heard that the server has for us. */
+  readonly #due = new Set<string>();
+
+  /** What was sent in time may still be on its way: where this process or the server stood still, a renewal lies in a
+   * buffer when its lease's end comes up. The answer to a ping arrives behind all that. */
+  #afterAll(key: string): void {
+    this.#due.add(key);
+    if (this.#due.size > 1) return;
+    const asked = performance.now();
+    const end = (absent: boolean): void => {
+      if (this.#stopping) return;
+      if (absent) this.#outageOver();
+      const due = [...this.#due];
+      this.#due.clear();
+      for (const each of due) {
+        if (absent || !this.#connected) this.#core.deadlines.set(each, this.#core.now() + AWAY_RETRY_MS);
+        else this.#lifeDeadline(each);
+      }
+    };
+    this.#core.link.flush().then(
+      () => {
+        const tookMs = performance.now() - asked;
+        // Once, whatever the next answer would take: a server that is always slow must not keep leases alive.
+        if (tookMs > SLOW_MS && tookMs <= ABSENT_MS) setTimeout(end, AWAY_RETRY_MS, false);
+        else end(tookMs > ABSENT_MS);
+      },
+      () => end(true),
+    );
+  }
+
+  /** What a deadline's time has come for; a life that was prolonged meanwhile stays. */
   #lifeDeadline(key: string): void {
     const live = this.#sandboxes.byDeadline(key);
     if (live !== undefined) this.#sandboxes.apply(live, { type: "deadline" });
@@ -178,7 +213,10 @@ class RunningPool implements Pool {
     this.#core.log.warn({ connected }, "connection to NATS");
     const back = connected && !this.#connected;
     this.#connected = connected;
-    if (!back) return;
+    if (back) this.#outageOver();
+  }
+
+  #outageOver(): void {
     this.#runs.grace();
     for (const live of [...this.#sandboxes.all()]) this.#sandboxes.apply(live, { type: "outage_over" });
   }

@@ -3,7 +3,8 @@ import { join } from "node:path";
 import type { Subprocess } from "bun";
 import * as v from "valibot";
 import { type Bootstrap, ProviderError } from "../../../../broker/contract/index.ts";
-import { Identity } from "../layout.ts";
+import { Identity, REMOVING, readRecord } from "../layout.ts";
+import { isAlive } from "../processes.ts";
 import { findPython } from "../python.ts";
 
 /** What launcher.py and inside.py are told. Paths are the machine's unless said otherwise. */
@@ -58,6 +59,11 @@ const Answer = v.union([
 ]);
 type Answer = v.InferOutput<typeof Answer>;
 
+/** Ten times what a launch takes, so that as a rule nobody looks. */
+const LOOK_MS = 250;
+/** Above launcher.py's own LAUNCH_DEADLINE_S. */
+const ANSWER_DEADLINE_MS = 25_000;
+
 type Running = Subprocess<"pipe", "pipe", "inherit">;
 
 export class Launcher {
@@ -71,7 +77,7 @@ export class Launcher {
   }
 
   /** Resolves when the daemon's exec has succeeded (its pid as the machine sees it), or with why it has not; rejects
-   * with ProviderError where the launcher itself failed. */
+   * with ProviderError where the launcher itself failed, or the supervisor was killed before it could say anything. */
   async launch(plan: Plan): Promise<Identity | LaunchError> {
     this.#process ??= this.#start();
     const running = await this.#process;
@@ -79,9 +85,27 @@ export class Launcher {
     const answered = new Promise<Answer | Error>((resolve) => this.#waiting.set(id, resolve));
     running.stdin.write(`${JSON.stringify({ id, ...plan })}\n`);
     running.stdin.flush();
+    const watch = this.#watchSupervisor(id, plan);
     const answer = await answered;
+    clearInterval(watch);
     if (answer instanceof Error) throw answer;
     return "error" in answer ? answer.error : { pid: answer.pid, start: answer.start };
+  }
+
+  /** A supervisor that is killed answers nothing, and the launcher, which lets the kernel reap them, does not hear of
+   * it. One that answers and ends may be seen dead before its answer is read: so it is looked at twice. */
+  #watchSupervisor(id: number, { sandbox, folder }: Plan): ReturnType<typeof setInterval> {
+    const begun = Date.now();
+    let dead = 0;
+    const look = async (): Promise<void> => {
+      const supervisor =
+        (await readRecord(Identity, join(folder, "supervisor"))) ??
+        (await readRecord(Identity, join(folder + REMOVING, "supervisor")));
+      if (supervisor !== undefined && !isAlive(supervisor)) dead++;
+      if (dead < 2 && Date.now() - begun < ANSWER_DEADLINE_MS) return;
+      this.#settle(id, new ProviderError("its supervisor ended before it was started", { sandbox }));
+    };
+    return setInterval(() => void look(), LOOK_MS);
   }
 
   async #start(): Promise<Running> {
@@ -104,13 +128,16 @@ export class Launcher {
     for await (const chunk of child.stdout) {
       const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
       rest = lines.pop() ?? "";
-      for (const line of lines) this.#answer(v.parse(Answer, JSON.parse(line)));
+      for (const line of lines) {
+        const answer = v.parse(Answer, JSON.parse(line));
+        this.#settle(answer.id, answer);
+      }
     }
   }
 
-  #answer(answer: Answer): void {
-    this.#waiting.get(answer.id)?.(answer);
-    this.#waiting.delete(answer.id);
+  #settle(id: number, answer: Answer | Error): void {
+    this.#waiting.get(id)?.(answer);
+    this.#waiting.delete(id);
   }
 
   /** The next launch starts another. Supervisors of before go on by themselves. */
