@@ -20,8 +20,8 @@ export function base32(bytes: Uint8Array): string {
   let text = "";
   let bits = 0;
   let value = 0;
-  for (const byte of bytes) {
-    value = ((value & 0x1f) << 8) | byte;
+  for (let i = 0; i < bytes.length; i++) {
+    value = ((value & 0x1f) << 8) | (bytes[i] ?? 0);
     bits += 8;
     while (bits >= 5) {
       bits -= 5;
@@ -52,13 +52,18 @@ export function fromBase32(text: string): Uint8Array | undefined {
   return bits < 5 && value === 0 ? bytes : undefined;
 }
 
+/** What each byte does to the checksum: a table, since a pool mints thousands of keys a second. */
+const CRC_OF = Uint16Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte << 8;
+  for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  return crc;
+});
+
 /** CRC-16/XMODEM (polynomial 0x1021), as nkeys append it, low byte first. */
 export function crc16(bytes: Uint8Array): number {
   let crc = 0;
-  for (const byte of bytes) {
-    crc ^= byte << 8;
-    for (let bit = 0; bit < 8; bit++)
-      crc = crc & 0x8000 ? ((crc << 1) ^ 0x1021) & 0xffff : (crc << 1) & 0xffff;
+  for (let i = 0; i < bytes.length; i++) {
+    crc = ((crc << 8) & 0xffff) ^ (CRC_OF[(crc >>> 8) ^ (bytes[i] ?? 0)] ?? 0);
   }
   return crc;
 }
@@ -134,15 +139,19 @@ export function signerOf(seed: string, field = "seed"): Signer {
 
 /** A new random seed. */
 export function createSeed(type: KeyType): string {
+  return seedText(type, randomBytes(KEY_BYTES));
+}
+
+function seedText(type: KeyType, raw: Uint8Array): string {
   const prefix = PREFIX[type];
   const head = Buffer.of(SEED_PREFIX | (prefix >>> 5), (prefix & 31) << 3);
-  return withChecksum(Buffer.concat([head, randomBytes(KEY_BYTES)]));
+  return withChecksum(Buffer.concat([head, raw]));
 }
 
 /** A new user's key: what a daemon makes for itself, and sends only the public half of. */
 export function createUserKey(): { publicKey: string; seed: string } {
-  const seed = createSeed("user");
-  return { publicKey: publicKeyOf(seed), seed };
+  const raw = randomBytes(KEY_BYTES);
+  return { publicKey: publicText("user", privateKey(raw)), seed: seedText("user", raw) };
 }
 
 /** The public key of a seed; throws InvalidRequestError with field "seed". */

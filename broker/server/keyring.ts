@@ -50,7 +50,7 @@ type Ttl = { ttlMs?: number };
 
 const UserSubject = v.object({ tenant: Id, user: UserId });
 const SandboxSubject = v.object({ tenant: Id, sandbox: Id });
-const TtlMs = v.optional(v.pipe(v.number(), v.integer(), v.minValue(1)));
+const Lifetime = v.object({ ttlMs: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))) });
 
 /** Mints credentials offline; each costs about 0.1 ms. All throw InvalidRequestError for a bad id, and
  * PermissionDeniedError for a role whose key is not in the ring. */
@@ -129,7 +129,7 @@ export class KeyRing {
     if (signer === undefined) {
       throw new PermissionDeniedError(`this key ring has no key to mint the role ${role} with`);
     }
-    check(v.object({ ttlMs: TtlMs }), { ttlMs });
+    check(Lifetime, { ttlMs });
     const { tenant, user, sandbox } = subject;
     return signJwt(
       {

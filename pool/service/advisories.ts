@@ -2,6 +2,10 @@
 import type { Link, Subscription } from "../../broker/link/link.ts";
 import { CONNECT_SUBJECT, DISCONNECT_SUBJECT, parseAdvisory } from "../../broker/server/index.ts";
 
+/** How a sandbox's tag stands in an advisory. Others (each boot's bootstrap comes and goes, too) are not worth the parse:
+ * of the four advisories of a sandbox's life two are its own. */
+const SANDBOX_ROLE = Buffer.from('"role:sandbox"');
+
 /** `connection` names one connection, the same when it comes and when it goes. What is malformed, or about other
  * roles, is passed over. */
 export function subscribeAdvisories(
@@ -10,6 +14,7 @@ export function subscribeAdvisories(
 ): Subscription[] {
   return [CONNECT_SUBJECT, DISCONNECT_SUBJECT].map((subject) =>
     link.subscribe(subject, ({ data }) => {
+      if (Buffer.from(data.buffer, data.byteOffset, data.length).indexOf(SANDBOX_ROLE) < 0) return;
       const advisory = parseAdvisory(data);
       if (advisory?.role !== "sandbox") return;
       const type = advisory.event === "connect" ? "connected" : "disconnected";

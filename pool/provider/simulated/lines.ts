@@ -66,8 +66,18 @@ export const HostWord = v.object({
 });
 export type HostWord = v.InferOutput<typeof HostWord>;
 
+/** Lines of this turn of the event loop: a burst of thousands is then some writes, and not one each. */
+const unsent = new WeakMap<Socket, string>();
+
 export function sendLine(socket: Socket, message: HostRequest | HostWord): void {
-  if (!socket.destroyed) socket.write(`${JSON.stringify(message)}\n`);
+  const before = unsent.get(socket);
+  unsent.set(socket, `${before ?? ""}${JSON.stringify(message)}\n`);
+  if (before !== undefined) return;
+  setImmediate(() => {
+    const lines = unsent.get(socket) ?? "";
+    unsent.delete(socket);
+    if (!socket.destroyed) socket.write(lines);
+  });
 }
 
 /** Calls `handle` for each line; what it or JSON.parse throws ends the connection. */
