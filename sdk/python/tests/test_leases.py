@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from conftest import Backend, until, until_async
 import sandmesh
 from sandmesh._wire.ids import new_uuid7
 
-LONG = os.environ.get("SANDMESH_LONG") == "1"
 
 
 async def test_what_was_acquired_is_listed_and_gone_when_the_release_returns(backend: Backend) -> None:
@@ -139,7 +137,7 @@ async def test_a_blocked_event_loop_loses_nothing(backend: Backend) -> None:
     await _hold_while_blocked(backend, lease=2, blocked=6)
 
 
-@pytest.mark.skipif(not LONG, reason="takes two minutes: SANDMESH_LONG=1")
+@pytest.mark.long
 @pytest.mark.limit(200)
 async def test_an_event_loop_blocked_for_two_minutes_with_a_lease_of_30_s_loses_nothing(backend: Backend) -> None:
     await _hold_while_blocked(backend, lease=30, blocked=120)
