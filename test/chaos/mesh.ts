@@ -71,7 +71,14 @@ export class ChaosMesh implements AsyncDisposable {
   /** A client in this process; closed with the mesh. */
   async connect(options: ConnectOptions = {}): Promise<Mesh> {
     const { url, credentials } = this;
-    const mesh = await connect({ url, credentials, handleSignals: false, lease: LEASE_MS, ...options });
+    const asked = { url, credentials, handleSignals: false, lease: LEASE_MS, ...options };
+    // A server that was killed takes a moment to be back, and `connect` does not wait for one.
+    let mesh: Mesh | undefined;
+    await eventually("a server to connect to", async () => {
+      mesh = (await settled(connect(asked))).value;
+      return mesh !== undefined;
+    });
+    if (mesh === undefined) throw new Error("not connected");
     this.#clients.push(mesh);
     return mesh;
   }
