@@ -79,6 +79,10 @@ export class NatsLink implements Link {
         authenticator: authenticatorFor(settings.credentials),
         name: settings.name,
         timeout: settings.connectTimeoutMs,
+        // What is left out is true for the server, which then answers each publish with an "+OK": a packet more to send,
+        // and a wake-up more at this end.
+        verbose: false,
+        pedantic: false,
         reconnect: true,
         maxReconnectAttempts: -1,
         waitOnFirstConnect: settings.patient,
