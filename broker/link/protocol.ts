@@ -46,6 +46,8 @@ export class LinkProtocol extends ProtocolHandler {
   #delayMs = 0;
   /** A connection stood, and its loss was not told yet. */
   #up = false;
+  /** A loss was told, and no return yet. */
+  #lost = false;
 
   constructor(
     options: ConnectionOptions,
@@ -65,10 +67,15 @@ export class LinkProtocol extends ProtocolHandler {
     const receive = (chunk: Uint8Array) => this.parser.parse(chunk);
     setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, receive }) });
     this.#delayMs = reconnectDelayMs(++this.#attempt, this.#delays, Math.random());
-    return super.dial(server).then(() => {
+    const dialing = super.dial(server).then(() => {
       this.#attempt = 0;
       this.#up = true;
     });
+    // The package waits out its time limit for the answer to CONNECT also where the server has hung up meanwhile (one
+    // that is just being killed does). Of no effect once the answer is there.
+    const fail = this.connectError;
+    void this.transport.closed().then((error) => fail?.(error ?? new Error("the server hung up on CONNECT")));
+    return dialing;
   }
 
   override dispatchStatus(status: Status): void {
@@ -76,11 +83,14 @@ export class LinkProtocol extends ProtocolHandler {
       // The package also tells so of each dial that came as far as the credential and was refused.
       if (!this.#up) return;
       this.#up = false;
+      this.#lost = true;
       // The package takes its first try at once if the server was last dialled long ago; thousands would do so.
       this.#delayMs = reconnectDelayMs(0, this.#delays, Math.random());
       for (const server of this.servers.getServers()) server.lastConnect = Date.now();
       this.#events.disconnected();
-    } else if (status.type === "reconnect") {
+    } else if (status.type === "reconnect" && this.#lost) {
+      // Each dial that was cut short waits for the same return, and tells of it.
+      this.#lost = false;
       this.#events.reconnected();
     }
   }

@@ -1,5 +1,6 @@
 // The server dies and comes back: links come back by themselves, and whoever waits gets an answer or a typed error.
 import { describe, expect, test } from "bun:test";
+import { createServer, connect as dial, type Socket } from "node:net";
 import { ConnectionError, DeadlineError } from "../contract/index.ts";
 import { testServer, until } from "../server/testing.ts";
 import { type Deadline, Deadlines } from "./deadlines.ts";
@@ -31,6 +32,62 @@ test("after kill -9 of the server all links come back with their subscriptions, 
     await box.flush();
     const answers = await Promise.all(users.map((user) => ask(user, 10_000)));
     expect(answers.map((answer) => Buffer.from(answer.data).toString())).toEqual(users.map(() => "hello"));
+  }
+});
+
+/** A proxy that hangs up on the CONNECT of the next dials, as a server does that is just ending. */
+async function hangingUp(url: string) {
+  const sockets = new Set<Socket>();
+  const hangUps = { left: 0, done: 0 };
+  const info = { server_id: "x", version: "2.15.1", max_payload: 1024, proto: 1, headers: true, nonce: "x" };
+  const proxy = createServer((down) => {
+    sockets.add(down.on("error", () => {}));
+    if (hangUps.left > 0) {
+      hangUps.left--;
+      down.write(`INFO ${JSON.stringify(info)}\r\n`);
+      down.once("data", () => {
+        hangUps.done++;
+        down.destroy();
+      });
+      return;
+    }
+    const up = dial(Number(new URL(url).port), "127.0.0.1").on("error", () => {});
+    sockets.add(up);
+    down.pipe(up).pipe(down);
+    down.on("close", () => up.destroy());
+    up.on("close", () => down.destroy());
+  });
+  await new Promise<void>((ready) => proxy.listen(0, "127.0.0.1", ready));
+  const address = proxy.address();
+  if (address === null || typeof address === "string") throw new Error("the proxy has no port");
+  const cut = () => {
+    for (const socket of sockets) socket.destroy();
+    sockets.clear();
+  };
+  const close = () => {
+    cut();
+    proxy.close();
+  };
+  return { url: `nats://127.0.0.1:${address.port}`, hangUps, cut, close };
+}
+
+test("a dial that the server hangs up on is tried again at once, not when its time is up, and the return is told once", async () => {
+  await using server = await testServer();
+  const proxy = await hangingUp(server.url);
+  try {
+    const credentials = server.keys.mintUser({ tenant: "acme", user: "ann" });
+    const link = await server.connect(credentials, { urls: [proxy.url], connectTimeoutMs: 120_000, ...soon });
+    const told: boolean[] = [];
+    link.onStatus((connected) => told.push(connected));
+    const back = returned(link);
+    proxy.hangUps.left = 3;
+    proxy.cut();
+    await back;
+    await link.flush();
+    expect(proxy.hangUps.done).toBe(3);
+    expect(told).toEqual([false, true]);
+  } finally {
+    proxy.close();
   }
 });
 
