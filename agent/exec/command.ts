@@ -45,7 +45,7 @@ export class Command implements RunningCommand, EngineListener {
   }
 
   /** Begins; answers a negative errno where the engine could not take it. */
-  start(packed: Uint8Array): number {
+  start(packed: Buffer): number {
     const { engine } = this.#context;
     this.#handle = engine.start(packed, this);
     if (this.#handle < 0) return this.#handle;

@@ -70,7 +70,7 @@ function environment(request: ParsedExec, launch: Launch, base: BaseEnvironment)
   return [encodeVariables(variables) + marker, variables.size + 1];
 }
 
-export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvironment): Uint8Array {
+export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvironment): Buffer {
   const { user } = launch;
   const limits = Object.entries(RESOURCE).flatMap(([name, resource]): [number, number][] => {
     const limit = request.rlimits?.[name as keyof typeof RESOURCE];

@@ -11,7 +11,7 @@ static uint16_t generations[SLOTS];
 static uint32_t free_hint;
 static char child_stack[64 * 1024] __attribute__((aligned(64)));
 
-static int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
+int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
 void kick(void) { uint64_t one = 1; int e = errno; if (write(E.control, &one, 8) < 0) {} errno = e; }
 static void wake(void) { E.flush_at = 0; if (!E.woken) { E.woken = 1; if (write(E.wake_fd, "", 1) < 0) {} } }
 static void wake_soon(void) { if (!E.woken && E.flush_at == 0) E.flush_at = now_ns() + LINGER_NS; }
@@ -77,7 +77,8 @@ static void offer_to_oom_killer(pid_t pid) {
   if (write(fd, "1000", 4) < 0) {}
   close(fd);
 }
-static void start(struct command *c) {
+/** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. */
+pid_t start(struct command *c) {
   struct request *r = c->request; char *s = (char *)r + r->strings;
   struct launch l = {.c = c, .cwd = s};
   char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
@@ -96,17 +97,21 @@ static void start(struct command *c) {
   if (pid > 0 && l.stage) { while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}; close(pidfd); }
   else if (pid > 0) offer_to_oom_killer(pid);
   pthread_mutex_lock(&lock);
+  E.starting = 0;
   close_child_ends(c); free(c->request); c->request = NULL;
   if (l.stage) {
     int32_t why[3] = {l.stage, l.error, l.detail};
     put(c, FAILED, why, sizeof why); wake(); release(c);
+    pid = 0;
   } else {
     c->pid = pid; c->fd[K_PID] = pidfd;
-    put(c, STARTED, &pid, 4); wake_soon();
+    E.last = c->handle; E.started_at = now_ns(); E.active = 1;
+    if (E.told) { ask_for_sigchld(0); kick(); }  // the thread may sleep without a time limit
     if (!c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
     arm(c, K_PID, 1);
   }
   pthread_mutex_unlock(&lock);
+  return pid;
 }
 static void finish(struct command *c) {
   if (!c->exited || c->closed) return;
@@ -136,7 +141,7 @@ static void on_exit_of(struct command *c) {
   if (u.ru_maxrss <= own.ru_maxrss) u.ru_maxrss = 0;
   struct exited e = {status, kill(-c->pid, 0) == 0 || errno == EPERM,
     (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000LL + u.ru_utime.tv_usec + u.ru_stime.tv_usec, u.ru_maxrss * 1024LL};
-  c->exited = 1; close_at(c, K_PID); close_at(c, K_IN);
+  c->exited = 1; E.active = 1; close_at(c, K_PID); close_at(c, K_IN);
   put(c, EXITED, &e, sizeof e); wake_soon();
   begin_drain(c); finish(c);
 }
@@ -170,6 +175,8 @@ static void on_writable(struct command *c) {
 static void reap_foreign(void) {
   static pid_t left; static int64_t left_at;
   E.retry_at = 0;
+  // A child that JavaScript's thread just begins is not known by its pid yet, and may have ended.
+  if (E.starting) { E.retry_at = now_ns() + LEFT_NS / 10; return; }
   for (siginfo_t i;;) {
     i.si_pid = 0;
     if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return;
@@ -185,6 +192,15 @@ static void reap_foreign(void) {
     waitpid(i.si_pid, NULL, WNOHANG);
   }
 }
+// A handler costs each command a signal to JavaScript's thread, a kick and a look at all children. So there is one only
+// while nothing happens; otherwise the look comes every QUIET_NS.
+static void look(void) {
+  reap_foreign();
+  E.look_at = now_ns() + QUIET_NS;
+  if (E.active) { E.active = 0; return; }
+  ask_for_sigchld(1); E.look_at = 0;
+  reap_foreign();  // what ended just before
+}
 static int64_t end_drains(int64_t now) {
   int64_t next = INT64_MAX;
   for (uint32_t s = 0; E.draining && s < E.used; s++) {
@@ -199,7 +215,9 @@ void *engine_thread(void *unused) {
   for (;;) {
     pthread_mutex_lock(&lock);
     if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) { E.child_ended = 0; reap_foreign(); }
-    int64_t now = E.flush_at || E.draining || E.retry_at ? now_ns() : 0, next = E.draining ? end_drains(now) : INT64_MAX;
+    if (E.look_at && E.look_at <= now_ns()) look();
+    int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at ? now_ns() : 0, next = E.draining ? end_drains(now) : INT64_MAX;
+    if (E.look_at && E.look_at < next) next = E.look_at;
     if (E.flush_at && E.flush_at <= now) wake();
     if (E.flush_at && E.flush_at < next) next = E.flush_at;
     if (E.retry_at && E.retry_at < next) next = E.retry_at;
@@ -227,10 +245,16 @@ void *engine_thread(void *unused) {
     }
     // One start between two looks at the events, so that a burst of starts does not hold up what runs.
     pthread_mutex_lock(&lock);
-    struct command *c = BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
+    struct command *c = E.starting || BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
     if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
+    if (c) E.starting = 1;
     pthread_mutex_unlock(&lock);
-    if (c) start(c);
+    pid_t pid = c ? start(c) : 0;
+    if (pid) {
+      pthread_mutex_lock(&lock);
+      put(c, STARTED, &pid, 4); wake_soon();
+      pthread_mutex_unlock(&lock);
+    }
   }
   return unused;
 }

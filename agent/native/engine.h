@@ -29,6 +29,8 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define LINGER_NS 2000000LL   // output waits this long for the command's end, to be handed over together
 #define DRAIN_NS 10000000LL   // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
 #define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
+#define QUIET_NS 50000000LL   // without a start or an end for this long: SIGCHLD is asked for, until the next start
+#define BURST_NS 5000000LL    // a start soon after one that still runs belongs to a burst: the thread takes it
 #define SLOTS 65536
 
 struct frame { uint32_t handle, type, length, pad; };
@@ -55,8 +57,11 @@ struct engine {
   uint32_t used;                 // slots that were ever in use
   char *box[2];                  // one is filled while JavaScript reads the other
   uint32_t box_length, current, woken, blocked, draining;
-  int64_t flush_at, retry_at;
+  int64_t flush_at, retry_at, look_at, started_at;
+  uint32_t last;                 // the command that was started last
   int epoll, control, wake_fd, null_fd;
+  uint8_t starting;              // someone is between clone and the child's exec
+  uint8_t told, active;          // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
   uint64_t soft_files;           // commands' soft limit of open files, where it is not the daemon's
 };
@@ -72,4 +77,7 @@ void close_at(struct command *c, int k);
 void arm(struct command *c, int k, int on);
 void begin_drain(struct command *c);
 void kick(void);
+int64_t now_ns(void);
+pid_t start(struct command *c);
+void ask_for_sigchld(int on);
 void *engine_thread(void *unused);

@@ -114,10 +114,14 @@ export class Engine {
     this.#native.engine_soft_files(limit);
   }
 
-  /** Begins a command packed by request.ts. Answers its handle, or a negative errno. */
-  start(request: Uint8Array, listener: EngineListener): number {
+  /** Begins a command packed by request.ts, whose block is used up. Answers its handle, or a negative errno. */
+  start(request: Buffer, listener: EngineListener): number {
     const handle = Number(this.#native.engine_start(ptr(request), request.length));
-    if (handle >= 0) this.#listeners.set(handle, listener);
+    if (handle < 0) return handle;
+    this.#listeners.set(handle, listener);
+    // After the caller has the handle.
+    const pid = request.readInt32LE(0);
+    if (pid > 0) queueMicrotask(() => listener.started(pid));
     return handle;
   }
 
