@@ -19,15 +19,16 @@ export interface CommandContext {
 export class Command implements RunningCommand, EngineListener {
   readonly id: string;
   readonly #context: CommandContext;
-  readonly #request: ParsedExec;
-  readonly #attempt: Attempt;
+  readonly #graceMs: number;
+  readonly #waitAll: boolean;
+  #attempt: Attempt | undefined;
   readonly #sink: CommandSink;
   readonly #startedAt = performance.now();
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #early: number[] = [];
+  #early: number[] | undefined;
   #exit: Exit | undefined;
   #exitAt = 0;
   #closed: { held: boolean } | undefined;
@@ -36,23 +37,26 @@ export class Command implements RunningCommand, EngineListener {
   #waiting = false;
   #over = false;
 
+  /** Of the request it keeps what is needed later: an ended command is remembered for long, and shall be small. */
   constructor(id: string, request: ParsedExec, attempt: Attempt, sink: CommandSink, context: CommandContext) {
     this.id = id;
-    this.#request = request;
+    this.#graceMs = request.grace_ms;
+    this.#waitAll = request.wait === "all";
     this.#attempt = attempt;
     this.#sink = sink;
     this.#context = context;
   }
 
   /** Begins; answers a negative errno where the engine could not take it. */
-  start(packed: Buffer): number {
+  start(packed: Buffer, { stdin, stdin_open, pty, timeout_ms }: ParsedExec): number {
     const { engine } = this.#context;
     this.#handle = engine.start(packed, this);
     if (this.#handle < 0) return this.#handle;
-    const { stdin, stdin_open, pty, timeout_ms } = this.#request;
-    this.#stdin = new StdinQueue(engine, this.#handle, pty !== undefined);
-    if (stdin !== undefined && stdin.length > 0) void this.#stdin.write(stdin);
-    if (!stdin_open && pty === undefined) this.#stdin.close();
+    const terminal = pty !== undefined;
+    const given = stdin !== undefined && stdin.length > 0;
+    if (given || stdin_open || terminal) this.#stdin = new StdinQueue(engine, this.#handle, terminal);
+    if (given) void this.#stdin?.write(stdin);
+    if (!stdin_open && !terminal) this.#stdin?.close();
     if (timeout_ms !== undefined)
       this.#timer = setTimeout(() => this.#end({ why: "timeout", afterMs: timeout_ms }), timeout_ms);
     return 0;
@@ -61,12 +65,13 @@ export class Command implements RunningCommand, EngineListener {
   // ---- what the engine tells ----
   started(pid: number): void {
     this.#pid = pid;
+    this.#attempt = undefined;
     this.#sink.started(pid);
-    for (const signal of this.#early) this.#context.engine.signal(this.#handle, signal);
+    for (const signal of this.#early ?? []) this.#context.engine.signal(this.#handle, signal);
     if (this.#ending !== undefined) this.#endTree();
   }
   failed(failure: StartFailure): void {
-    this.#finish(failureOutcome(failure, this.#attempt));
+    if (this.#attempt !== undefined) this.#finish(failureOutcome(failure, this.#attempt));
   }
   output(stream: OutputStream, data: Uint8Array): void {
     this.#sink.output(stream, data);
@@ -77,7 +82,7 @@ export class Command implements RunningCommand, EngineListener {
   exited(exit: Exit): void {
     this.#exit = exit;
     this.#exitAt = performance.now();
-    if (this.#ending === undefined && this.#request.wait === "leader") this.#stopTimer();
+    if (this.#ending === undefined && !this.#waitAll) this.#stopTimer();
   }
   closed(held: boolean): void {
     this.#closed = { held };
@@ -98,6 +103,7 @@ export class Command implements RunningCommand, EngineListener {
     const number = signalNumber(name);
     if (number === undefined || this.#over || this.#exit !== undefined) return false;
     if (this.#pid !== 0) return this.#context.engine.signal(this.#handle, number);
+    this.#early ??= [];
     this.#early.push(number);
     return true;
   }
@@ -126,7 +132,7 @@ export class Command implements RunningCommand, EngineListener {
     endTree({
       find: () => findTree(this.id, this.#pid),
       watch: (pid, gone) => engine.watch(pid, gone),
-      graceMs: this.#request.grace_ms,
+      graceMs: this.#graceMs,
       ended: (killed, hard) => {
         this.#tree = { killed, hard };
         // What it wrote is still read to the end (at most what a pipe holds), also where the reader has no credit;
@@ -153,7 +159,7 @@ export class Command implements RunningCommand, EngineListener {
     if (this.#over || this.#exit === undefined || this.#closed === undefined) return;
     if (this.#ending !== undefined) {
       if (this.#tree !== undefined) this.#conclude();
-    } else if (this.#request.wait === "all") this.#waitForAll();
+    } else if (this.#waitAll) this.#waitForAll();
     else this.#conclude();
   }
 
@@ -197,6 +203,7 @@ export class Command implements RunningCommand, EngineListener {
       ...(exit !== undefined && { cpuMs: exit.cpuMs }),
       ...(exit !== undefined && exit.maxRssBytes > 0 && { maxRssBytes: exit.maxRssBytes }),
     });
+    this.#stdin = this.#exit = this.#closed = this.#ending = this.#tree = this.#early = undefined;
     this.#context.done(this);
   }
 

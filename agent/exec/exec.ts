@@ -77,7 +77,7 @@ export class Commands {
     const command = new Command(id, request, attempt, sink, this.#context);
     // Added first: the engine's word of the end may come at any time after the start.
     this.#running.add(command);
-    const result = command.start(packRequest(request, { id, argv, cwd, user, stdin }, this.#base));
+    const result = command.start(packRequest(request, { id, argv, cwd, user, stdin }, this.#base), request);
     if (result >= 0) return command;
     this.#running.delete(command);
     return fail(noPipes(-result, attempt));

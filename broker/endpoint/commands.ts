@@ -15,7 +15,7 @@ export interface Retention {
   running: number;
 }
 
-export const RETENTION: Retention = { outputs: 1000, ids: 4000, bytes: 64 * 1024 * 1024, running: 4096 };
+export const RETENTION: Retention = { outputs: 1000, ids: 2000, bytes: 64 * 1024 * 1024, running: 4096 };
 
 export class Commands implements Holder {
   readonly #limits: Retention;

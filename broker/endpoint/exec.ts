@@ -98,7 +98,7 @@ export class Execution {
   /** In the order of arrival, each part when the one before it was taken. */
   stdin(request: Stdin): Promise<{ received: number }> {
     const command = this.commands.need(request.id, this.#context.sandbox);
-    const turn = command.stdinTurn.then(() => this.#stdin(command, request));
+    const turn = (command.stdinTurn ?? Promise.resolve()).then(() => this.#stdin(command, request));
     command.stdinTurn = turn.then(
       () => {},
       () => {},

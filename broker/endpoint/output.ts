@@ -142,3 +142,13 @@ export class OutputBuffer {
     this.end = offset;
   }
 }
+
+let empty = new OutputBuffer(0, "head");
+
+/** In place of the buffer of a command that has ended, where it is empty: one for all of the same limit. */
+export function slimBuffer(buffer: OutputBuffer): OutputBuffer {
+  const { limit, keep, total } = buffer;
+  if (total > 0) return buffer;
+  if (empty.limit !== limit || empty.keep !== keep) empty = new OutputBuffer(limit, keep);
+  return empty;
+}
