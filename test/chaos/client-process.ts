@@ -27,7 +27,7 @@ const Step = v.looseObject({
 export type Step = v.InferOutput<typeof Step>;
 
 /** Python with the SDK's dependencies, as sdk/python/test installs them. */
-function python(): { program: string; path: string } {
+export function pythonEnvironment(): { program: string; path: string } {
   const own = join(VENV, "bin", "python");
   const path = [join(ROOT, "sdk", "python"), join(VENV, "packages")].join(":");
   return { program: existsSync(own) ? own : "python3", path };
@@ -41,7 +41,7 @@ export class Client implements AsyncDisposable {
   #wake: () => void = () => undefined;
 
   constructor(language: Language, home: string, order: Order) {
-    const { program, path } = python();
+    const { program, path } = pythonEnvironment();
     const argv =
       language === "python"
         ? [program, join(import.meta.dir, "client.py")]

@@ -11,6 +11,8 @@ import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
 /** Leases of these tests, and what the issue allows beyond: within both nothing may be left. */
 export const LEASE_MS = 3_000;
 export const SLACK_MS = 10_000;
+/** For the clients of a test to release what they hold. */
+const CLOSE_MS = 5_000;
 
 /** Short where a test waits for it; long enough for a busy machine where nothing shall pass. */
 export const QUICK = {
@@ -158,9 +160,16 @@ export class ChaosMesh implements AsyncDisposable {
     });
   }
 
+  /** `sandmesh down`; what it left. */
+  end(): ReturnType<LocalMesh["end"]> {
+    return this.#mesh.end();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const pid of this.#frozen) this.thaw(pid);
-    await Promise.allSettled(this.#clients.map((client) => client.close()));
+    // Where a test has ended the server for good, a release waits for its whole time.
+    const closed = Promise.allSettled(this.#clients.map((client) => client.close()));
+    await Promise.race([closed, Bun.sleep(CLOSE_MS)]);
     await this.#mesh[Symbol.asyncDispose]();
   }
 }

@@ -1,6 +1,6 @@
 // The process behind `sandmesh up` killed or frozen.
 import { expect, test } from "bun:test";
-import { down, up } from "../../deploy/local/up.ts";
+import { up } from "../../deploy/local/up.ts";
 import { connect } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
@@ -40,7 +40,7 @@ test("killed while commands run and a burst is under way: all of it ends, caller
   for (const { error } of await Promise.all(burst)) {
     if (error !== undefined) expect(["acquire_timeout", "pool_unavailable"]).toContain(error.code);
   }
-  expect(await down(mesh.home)).toEqual({ sandboxes: 0, processes: 0, mounts: 0, leases: 0 });
+  expect(await mesh.end()).toEqual({ sandboxes: 0, processes: 0, mounts: 0, leases: 0 });
 });
 
 test("killed, then `up` again in the same home: what was left is removed, and the new mesh works", async () => {
