@@ -43,7 +43,7 @@ export const PoolLimits = v.object({
   reconcileMs: ms(30_000, "Between two comparisons with the provider's list, which find orphans and losses"),
   providerListMs: ms(30_000, "One call to a provider's list"),
   tombstoneMs: ms(600_000, "How long the end of an acquire is remembered, for those who ask again"),
-  maxTombstones: count(100_000, 1, 10_000_000, "Remembered ends; about 0.5 KiB each"),
+  maxTombstones: count(100_000, 1, 10_000_000, "Remembered ends; about 2 KiB each"),
   validateCacheMs: ms(10_000, "A spec that a provider found good is not shown to it again within this"),
 });
 export type PoolLimits = v.InferOutput<typeof PoolLimits>;

@@ -19,6 +19,19 @@ const body = (text: string) => Buffer.from(text);
 const textsOf = async (records: Records) =>
   Object.fromEntries([...(await records.load())].map(([key, data]) => [key, Buffer.from(data).toString()]));
 
+test("what was put for a time goes by itself, and what was put anew stays", async () => {
+  const records = await openRecords(pool, newStream());
+  await Promise.all([
+    records.put("goes", body("1"), { ttlMs: 1_000 }),
+    records.put("stays", body("2"), { ttlMs: 1_000 }),
+    records.put("stays", body("3")),
+  ]);
+  expect(await textsOf(records)).toEqual({ goes: "1", stays: "3" });
+  await until("it is gone", async () => Object.keys(await textsOf(records)).length === 1);
+  expect(await textsOf(records)).toEqual({ stays: "3" });
+  await records.close();
+});
+
 test("what was put is loaded by the next opener: the newest of each key, and nothing that was deleted", async () => {
   const where = newStream();
   const first = await openRecords(pool, where);

@@ -29,11 +29,17 @@ export interface RecordsOptions {
   timeoutMs?: number;
 }
 
+export interface PutOptions {
+  /** The stream forgets it by itself after this, unless it is written anew; ms, at least 1 s. Longer than the writer's
+   * `timeoutMs`, which must still find its last write. */
+  ttlMs?: number;
+}
+
 export interface Records {
   /** Resolves when it is stored. Throws ConflictError when another writer has opened the stream, ConnectionError or
    * UnreachableError when the server was away for too long; each for this write and all later ones, since what is
    * stored is no longer known: open anew, and load. BusyError (too many waiting) leaves the writer whole. */
-  put(key: string, data: Uint8Array): Promise<void>;
+  put(key: string, data: Uint8Array, options?: PutOptions): Promise<void>;
   /** Resolves when the record is gone for `load`; what marks it as gone goes some seconds later. Throws as `put`. */
   delete(key: string): Promise<void>;
   /** The newest record of each live key (of one that is being written meanwhile: the old or the new one). Throws
@@ -134,13 +140,17 @@ class StreamRecords implements Records {
     if (failed !== undefined) throw failed.reason;
   }
 
-  async put(key: string, data: Uint8Array): Promise<void> {
+  async put(key: string, data: Uint8Array, { ttlMs }: PutOptions = {}): Promise<void> {
     if (data.length > MAX_RECORD_BYTES) {
       throw new InvalidRequestError(`a record of ${data.length} bytes; at most ${MAX_RECORD_BYTES}`, {
         field: "data",
       });
     }
-    return this.#write(key, data);
+    return this.#write(
+      key,
+      data,
+      ttlMs === undefined ? undefined : { "Nats-TTL": `${Math.ceil(ttlMs / 1000)}s` },
+    );
   }
 
   async delete(key: string): Promise<void> {

@@ -2,13 +2,22 @@
 import type { Step } from "./end.ts";
 import { stay } from "./end.ts";
 import type { Limits } from "./events.ts";
-import { isEnding, type SandboxRecord } from "./record.ts";
+import { isEnding, type SandboxRecord, VOLATILE } from "./record.ts";
 
 /** The provider verified that nothing is left. */
 export function stepRemoved(record: SandboxRecord): Step {
   if (!isEnding(record.state)) return stay(record);
   if (record.removal === "again") return remove(record);
-  const next: SandboxRecord = { ...record, state: "gone", removal: "none", retryAt: undefined };
+  // What is remembered for those who ask again, by the ten thousand: nothing that only the living need.
+  const next: SandboxRecord = {
+    ...record,
+    ...VOLATILE,
+    state: "gone",
+    retryAt: undefined,
+    uid: undefined,
+    publicKey: undefined,
+    incarnation: undefined,
+  };
   return { record: next, effects: [{ type: "write" }, { type: "gone" }] };
 }
 

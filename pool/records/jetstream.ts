@@ -26,7 +26,7 @@ export async function openRecords(
 ): Promise<RecordStore> {
   const { replicas = 1, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   const records = await open(link, { stream: "pool", subjectPrefix: "rec.v1.pool", replicas, timeoutMs });
-  return new JetStreamStore(records, log);
+  return new JetStreamStore(records, log, timeoutMs);
 }
 
 const sandboxKey = (tenant: string, sandbox: string): string => `sandbox.${tenant}.${sandbox}`;
@@ -36,15 +36,18 @@ class JetStreamStore implements RecordStore {
   readonly failed: Promise<Error>;
   readonly #records: Records;
   readonly #log: Logger;
+  /** No record goes sooner: after an outage the writer looks for its last one. */
+  readonly #leastKeepMs: number;
   #fail: (error: Error) => void = () => {};
   #handedOn = 0;
   #held: (() => void)[] = [];
   #idle: (() => void)[] = [];
   #closed = false;
 
-  constructor(records: Records, log: Logger) {
+  constructor(records: Records, log: Logger, timeoutMs: number) {
     this.#records = records;
     this.#log = log;
+    this.#leastKeepMs = 2 * timeoutMs;
     this.failed = new Promise((resolve) => {
       this.#fail = resolve;
     });
@@ -65,9 +68,11 @@ class JetStreamStore implements RecordStore {
     return { sandboxes, runs };
   }
 
-  putSandbox(record: SandboxRecord): Promise<void> {
+  putSandbox(record: SandboxRecord, keepMs?: number): Promise<void> {
     const bytes = encodeRecord(record);
-    return this.#do(() => this.#records.put(sandboxKey(record.tenant, record.sandbox), bytes));
+    const key = sandboxKey(record.tenant, record.sandbox);
+    const options = keepMs === undefined ? {} : { ttlMs: Math.max(keepMs, this.#leastKeepMs) };
+    return this.#do(() => this.#records.put(key, bytes, options));
   }
 
   putRun(run: RunRecord): Promise<void> {

@@ -7,7 +7,8 @@ export interface RecordStore {
   load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }>;
   /** Resolves when it is durable; tries again through an outage for as long as the store is open. Writes are sent in
    * the order of the calls. Rejects only when closed or fenced off (`failed` tells). */
-  putSandbox(record: SandboxRecord): Promise<void>;
+  /** `keepMs`: it may be forgotten after that, unless it is put again; it costs no further write. */
+  putSandbox(record: SandboxRecord, keepMs?: number): Promise<void>;
   putRun(run: RunRecord): Promise<void>;
   forgetSandbox(record: SandboxRecord): Promise<void>;
   forgetRun(tenant: string, run: string): Promise<void>;

@@ -270,7 +270,8 @@ export class Acquires {
       version: 1,
       sandbox: newSandboxId(),
       tenant: waiting.tenant,
-      run: waiting.run,
+      // The one text for all of a run, instead of one from each request.
+      run: waiting.live.record.run,
       lease: waiting.id,
       digest: waiting.digest,
       provider: provider ?? "",

@@ -111,8 +111,9 @@ export class Sandboxes {
     const { record, effects } = step(before, event, this.#core.now(), this.#core.limits);
     if (record === before && effects.length === 0) return;
     live.record = record;
-    if (record.publicKey !== before.publicKey && record.publicKey !== undefined) {
-      this.#byPublicKey.set(record.publicKey, live);
+    if (record.publicKey !== before.publicKey) {
+      if (before.publicKey !== undefined) this.#byPublicKey.delete(before.publicKey);
+      if (record.publicKey !== undefined) this.#byPublicKey.set(record.publicKey, live);
     }
     if (record.state !== before.state) this.#moved(live, before.state, record.state);
     const due = dueAt(record);
@@ -125,11 +126,6 @@ export class Sandboxes {
     if (live.record.state === "gone" && live.tail === undefined) done();
     else if (live.waiters === undefined) live.waiters = [done];
     else live.waiters.push(done);
-  }
-
-  /** The memory of a sandbox's end goes. */
-  expireTombstone(sandbox: string): void {
-    if (this.#tombstones.delete(sandbox)) this.#forget(sandbox);
   }
 
   /** Effects whose write is under way; resolves when none is. */
@@ -146,11 +142,17 @@ export class Sandboxes {
       return;
     }
     // Sent now, so that many writes are on their way at once; what follows waits for this and all earlier ones.
-    const stored = first.type === "write" ? this.#core.store.putSandbox(record) : undefined;
+    const stored = first.type === "write" ? this.#write(record) : undefined;
     const tail = this.#after(previous, stored, live, record, effects).finally(() => {
       if (live.tail === tail) live.tail = undefined;
     });
     live.tail = tail;
+  }
+
+  /** What is gone is forgotten by the records themselves: thousands that ended together cost no burst of deletes. */
+  #write(record: SandboxRecord): Promise<void> {
+    const { store, limits } = this.#core;
+    return record.state === "gone" ? store.putSandbox(record, limits.tombstoneMs) : store.putSandbox(record);
   }
 
   async #after(
@@ -229,13 +231,13 @@ export class Sandboxes {
   }
 
   #bury(live: Live): void {
-    const { sandbox, publicKey } = live.record;
-    if (publicKey !== undefined) this.#byPublicKey.delete(publicKey);
+    const { sandbox } = live.record;
     this.#tombstones.set(sandbox, this.#core.now() + this.#core.limits.tombstoneMs);
     this.#armTombstones();
     for (const oldest of this.#tombstones.keys()) {
       if (this.#tombstones.size <= this.#core.limits.maxTombstones) break;
-      this.expireTombstone(oldest);
+      const early = this.#forget(oldest);
+      if (early !== undefined) this.#core.store.forgetSandbox(early.record).catch(() => {});
     }
   }
 
@@ -244,7 +246,7 @@ export class Sandboxes {
     const now = this.#core.now();
     for (const [sandbox, until] of this.#tombstones) {
       if (until > now) break;
-      this.expireTombstone(sandbox);
+      this.#forget(sandbox);
     }
     this.#armTombstones();
   }
@@ -256,13 +258,15 @@ export class Sandboxes {
     }
   }
 
-  #forget(sandbox: string): void {
+  /** The memory of a sandbox's end goes. */
+  #forget(sandbox: string): Live | undefined {
+    this.#tombstones.delete(sandbox);
     const live = this.#all.get(sandbox);
-    if (live === undefined) return;
+    if (live === undefined) return undefined;
     this.#all.delete(sandbox);
     const key = leaseKey(live.record.tenant, live.record.lease);
     if (this.#byLease.get(key) === live) this.#byLease.delete(key);
     this.#core.counters.states.gone--;
-    this.#core.store.forgetSandbox(live.record).catch(() => {});
+    return live;
   }
 }

@@ -55,9 +55,16 @@ export class MemoryStore implements RecordStore {
     change();
   }
 
-  putSandbox(record: SandboxRecord): Promise<void> {
+  putSandbox(record: SandboxRecord, keepMs?: number): Promise<void> {
     const bytes = encodeRecord(record);
-    return this.#write(() => this.#records.sandboxes.set(record.sandbox, bytes));
+    const { sandboxes } = this.#records;
+    const forget = (): void => {
+      if (sandboxes.get(record.sandbox) === bytes) sandboxes.delete(record.sandbox);
+    };
+    return this.#write(() => {
+      sandboxes.set(record.sandbox, bytes);
+      if (keepMs !== undefined) setTimeout(forget, keepMs).unref();
+    });
   }
 
   putRun(run: RunRecord): Promise<void> {
