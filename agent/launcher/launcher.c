@@ -59,7 +59,7 @@ int main(int argc, char **argv, char **envp) {
 
   int count = 0, out = 0, bootstrap = -1;
   while (envp[count]) count++;
-  char **environment = calloc(count + 4, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
+  char **environment = calloc(count + 8, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
   if (!environment || !arguments) return die("out of memory");
   for (int i = 0; i < count; i++) {
     char *variable = envp[i];
@@ -76,6 +76,10 @@ int main(int argc, char **argv, char **envp) {
   // At rest it sleeps: no collector's timer, no thread that comes back later to give memory to the kernel.
   environment[out++] = "BUN_GC_TIMER_DISABLE=1";
   environment[out++] = "MIMALLOC_PURGE_DELAY=0";
+  // JavaScriptCore starts threads for these when it likes, and aborts where the sandbox's commands have used up its pids.
+  environment[out++] = "BUN_JSC_useConcurrentJIT=0";
+  environment[out++] = "BUN_JSC_useConcurrentGC=0";
+  environment[out++] = "BUN_JSC_numberOfGCMarkers=1";
   // Bun raises the soft limit of open files to the hard one; commands shall have the image's own.
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

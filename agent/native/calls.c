@@ -47,9 +47,28 @@ EXPORT int engine_reap(void) {
   kick();
   return 0;
 }
+/** The runtime's handlers of these end the process, which is right for a fault of its own. Commands can send them, too. */
+static const int FAULTS[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV};
+static struct sigaction at_fault[32];
+static void on_fault(int s, siginfo_t *info, void *context) {
+  if (info->si_code <= 0 && info->si_pid != getpid()) return;  // sent by another process, and ignored
+  struct sigaction *own = &at_fault[s];
+  if (own->sa_flags & SA_SIGINFO) own->sa_sigaction(s, info, context);
+  else if (own->sa_handler != SIG_DFL && own->sa_handler != SIG_IGN) own->sa_handler(s);
+  else { signal(s, SIG_DFL); raise(s); }
+}
+static void ignore_sent_faults(void) {
+  for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+    sigaction(FAULTS[i], NULL, &at_fault[FAULTS[i]]);
+    struct sigaction guard = at_fault[FAULTS[i]];
+    guard.sa_sigaction = on_fault; guard.sa_flags = (guard.sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
+    sigaction(FAULTS[i], &guard, NULL);
+  }
+}
 /** Closes this process to others of its user: no memory, environment or descriptors of it can be read or traced. */
 EXPORT int engine_hide(const char *name) {
   prctl(PR_SET_NAME, name);
+  ignore_sent_faults();
   return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
 }
 /** The soft limit of open files that commands get, in place of the daemon's own. */

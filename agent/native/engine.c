@@ -67,16 +67,6 @@ void arm(struct command *c, int k, int on) {
   c->armed[k] = on;
 }
 
-/** When the sandbox' memory is used up, the kernel shall end commands, and not the daemon, which is no smaller than most
- * of them by its file pages. Raising needs no right; /proc of the child is its user's own from the exec on. */
-static void offer_to_oom_killer(pid_t pid) {
-  char path[40];
-  snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid);
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  if (write(fd, "1000", 4) < 0) {}
-  close(fd);
-}
 /** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. */
 pid_t start(struct command *c) {
   struct request *r = c->request; char *s = (char *)r + r->strings;
@@ -95,7 +85,8 @@ pid_t start(struct command *c) {
   } else { errno = ENOMEM; failed(&l, S_CLONE); }
   free(vector);
   if (pid > 0 && l.stage) { while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}; close(pidfd); }
-  else if (pid > 0) offer_to_oom_killer(pid);
+  // Until the exec the child's /proc is as closed to a user other than root as the daemon's own.
+  if (pid > 0 && !l.stage && !l.offered) { char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path); }
   pthread_mutex_lock(&lock);
   E.starting = 0;
   close_child_ends(c); free(c->request); c->request = NULL;

@@ -49,7 +49,7 @@ struct command {
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail; };
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; };
 
 // Everything here is guarded by `lock`.
 struct engine {
@@ -70,6 +70,7 @@ extern pthread_mutex_t lock;
 
 int child_main(void *launch);
 int failed(struct launch *l, int stage);
+int offer_to_oom_killer(const char *path);
 struct command *allot(void);
 struct command *find(uint32_t handle);
 void release(struct command *c);

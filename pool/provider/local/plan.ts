@@ -56,8 +56,8 @@ export function makePlan(input: PlanInput): Plan {
     })),
     hidden: host ? [layout.stateDir, ...input.hide] : [],
     etc: etcOf(sandbox, network),
-    make_folders:
-      image.config.WorkingDir === null || image.config.WorkingDir === "" ? [] : [image.config.WorkingDir],
+    // As container engines do: the working folder is there, also where the image has none of that name.
+    make_folders: [image.config.WorkingDir, spec.cwd].filter((path): path is string => Boolean(path)),
     user: spec.user ?? (image.config.User || null),
     argv: input.daemonArgv,
     env: { PATH: DEFAULT_PATH },
