@@ -28,8 +28,8 @@ export const PoolLimits = v.object({
   secondConnectionGraceMs: ms(2_000, "Until two live connections on one key count as tampering"),
   deadManGraceMs: ms(5_000, "A daemon outlives its lease by this, so that the pool comes first"),
   recoveryGraceMs: ms(
-    15_000,
-    "After the pool's or the server's absence, for clients to renew and daemons to speak",
+    8_000,
+    "After the pool's or the server's absence, for clients to renew and daemons to speak; what nobody renews is still gone 10 s after its lease",
   ),
   maxLifeMs: ms(24 * HOUR_MS, "No sandbox lives longer, whatever is asked for or renewed", 1_000),
   removeTimeoutMs: ms(60_000, "One call to the provider's remove; then it is tried again"),

@@ -13,7 +13,7 @@ export interface ConnectOptions extends SettingsOptions {
   run?: string;
   /** Default for acquires: how long a run lives on when this process is gone. 1 s to 24 h, default 60 s. */
   lease?: Duration;
-  /** How long to try to connect; default 10 s. */
+  /** How long the server may take to answer; default 10 s. One that refuses connections is told at once. */
   connectTimeout?: Duration;
   /** Release at SIGINT, SIGTERM and SIGHUP where the program has no handler of its own; default true. */
   handleSignals?: boolean;

@@ -239,7 +239,7 @@ export class Mesh implements AsyncDisposable {
   }
 
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release
-   * from being verified, after closing. */
+   * from being verified, after closing. Where the server is gone it waits for its return, at most 2 minutes. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
