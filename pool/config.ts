@@ -23,7 +23,11 @@ export const PoolLimits = v.object({
   maxQueuedPerTenant: count(20_000, 1, 1_000_000, "Acquires waiting, one tenant; keeps room for the others"),
   maxSandboxesPerTenant: count(20_000, 1, 1_000_000, "Waiting and live, one tenant; more is quota_exceeded"),
   bootTimeoutMs: ms(120_000, "From the create to ready; an image pull is within it", 10),
-  confirmMs: ms(10_000, "From the grant to the caller's confirm; a live client needs one round trip", 10),
+  confirmMs: ms(
+    30_000,
+    "From the grant to the confirm; SDKs need one round trip, a person at the nats CLI types",
+    10,
+  ),
   disconnectGraceMs: ms(5_000, "A daemon that lost its connection may be back by then"),
   secondConnectionGraceMs: ms(2_000, "Until two live connections on one key count as tampering"),
   deadManGraceMs: ms(5_000, "A daemon outlives its lease by this, so that the pool comes first"),
