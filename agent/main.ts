@@ -1,5 +1,6 @@
 // The daemon's entry: `sandmesh-agent` starts it in a sandbox. Enrols, says ready, executes until it is released.
 import { statSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
 import { type End, openEndpoint } from "../broker/endpoint/index.ts";
@@ -132,6 +133,9 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   const bootstrap = readBootstrap({ ...options.bootstrap, ...(text !== undefined && { text }) });
   const environment = withHome(commandEnvironment(own, bootstrap.env));
   const cwd = workingFolder(bootstrap);
+  // The runtime's thread for files, as long as there is room for one: where commands have used up the sandbox's pids it
+  // could not start it, and the request would wait for ever.
+  void stat("/");
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
   const commands = new Commands({ engine, environment, cwd });

@@ -80,6 +80,8 @@ int main(int argc, char **argv, char **envp) {
   environment[out++] = "BUN_JSC_useConcurrentJIT=0";
   environment[out++] = "BUN_JSC_useConcurrentGC=0";
   environment[out++] = "BUN_JSC_numberOfGCMarkers=1";
+  // The collector lets garbage grow with the machine's memory: 200 MB of output made the daemon 60 MiB large, now 28.
+  environment[out++] = "BUN_JSC_forceRAMSize=32000000";
   // Bun raises the soft limit of open files to the hard one; commands shall have the image's own.
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
