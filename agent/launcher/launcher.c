@@ -76,6 +76,13 @@ int main(int argc, char **argv, char **envp) {
   // At rest it sleeps: no collector's timer, no thread that comes back later to give memory to the kernel.
   environment[out++] = "BUN_GC_TIMER_DISABLE=1";
   environment[out++] = "MIMALLOC_PURGE_DELAY=0";
+  // A heap for a program of 5 MB, not for the machine's memory: it is collected when it has grown by half. The last tier
+  // of the compiler costs more than it gives here, and compiling on threads of its own costs memory for each.
+  environment[out++] = "BUN_JSC_forceRAMSize=20000000";
+  environment[out++] = "BUN_JSC_largeHeapSize=1000000";
+  environment[out++] = "BUN_JSC_numberOfGCMarkers=1";
+  environment[out++] = "BUN_JSC_useConcurrentJIT=0";
+  environment[out++] = "BUN_JSC_useFTLJIT=0";
   // JavaScriptCore starts threads for these when it likes, and aborts where the sandbox's commands have used up its pids.
   environment[out++] = "BUN_JSC_useConcurrentJIT=0";
   environment[out++] = "BUN_JSC_useConcurrentGC=0";
