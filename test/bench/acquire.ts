@@ -108,6 +108,8 @@ async function acquireAll(all: Clients, pids: MeshPids) {
 
 async function releaseAll(all: Clients, pids: MeshPids) {
   const before = usageOf(pids.pool);
+  const hostsBefore = usageOf(pids.hosts);
+  const natsBefore = usageOf(pids.nats);
   const began = performance.now();
   all.say("release");
   await all.heard(Released);
@@ -115,6 +117,8 @@ async function releaseAll(all: Clients, pids: MeshPids) {
   return {
     release_s: round((performance.now() - began) / 1000, 2),
     release_pool_cpu_s: round(after.cpuS - before.cpuS, 2),
+    release_hosts_cpu_s: round(usageOf(pids.hosts).cpuS - hostsBefore.cpuS, 2),
+    release_nats_cpu_s: round(usageOf(pids.nats).cpuS - natsBefore.cpuS, 2),
     pool_rss_after_mb: Math.round(after.rssMb),
   };
 }

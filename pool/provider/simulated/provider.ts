@@ -79,6 +79,14 @@ export class SimulatedProvider implements Provider {
     return this.#worldOf(sandbox).remove(sandbox, uid, signal);
   }
 
+  /** As many at once as the pool wants: each is a message, and their ends go side by side. */
+  async removeMany(
+    batch: readonly { sandbox: string; uid: string | undefined }[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    await Promise.all(batch.map(({ sandbox, uid }) => this.remove(sandbox, uid, signal)));
+  }
+
   async list(signal: AbortSignal): Promise<Listed[]> {
     return (await Promise.all(this.#worlds.map((world) => world.list(signal)))).flat();
   }
