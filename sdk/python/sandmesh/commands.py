@@ -26,6 +26,8 @@ Input = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, 
 
 # Beside the time limit and the grace, until the answer must be here.
 _SLACK_S = 5.0
+# The wire's greatest output limit: none, where a reader takes the output as it comes.
+_UNLIMITED_BYTES = 64 * 1024**3
 _STDIN_TRY_S = 24 * 3600.0
 _STDIN_AGAIN_S = 30.0
 
@@ -49,7 +51,8 @@ class CommandOptions(TypedDict, total=False):
     grace: Seconds
     """Between SIGTERM and SIGKILL at a time-out or cancel; default 1 s, at most 60 s."""
     output_limit: Size
-    """Of each stream; default 8 MiB. What is over is left out, and the result says how much."""
+    """Of each stream; default 8 MiB, and no limit where the output is read as a stream. What is over is left out, and
+    the result says how much."""
     keep: Literal["head", "tail", "fail"]
     """What to keep of more output: its head (default), its tail, or fail: end the command."""
     merge: bool
@@ -281,6 +284,9 @@ class CommandStream:
 
 
 def start_stream(box: Box, command: Command, stdin_open: bool, **options: Unpack[CommandOptions]) -> CommandStream:
+    # Who reads as it comes wants all of it. A ``tail`` or ``fail`` asks for a limit.
+    if options.get("keep", "head") == "head":
+        options.setdefault("output_limit", _UNLIMITED_BYTES)
     prepared = Prepared(command, options, stdin_open)
     follower = prepared.follower(box)
     stream = CommandStream(box, prepared.id, follower, owns=True)

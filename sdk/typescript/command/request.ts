@@ -31,7 +31,8 @@ export interface CommandOptions {
   timeout?: Duration;
   /** Between SIGTERM and SIGKILL at a time-out or cancel; default 1 s, at most 60 s. */
   grace?: Duration;
-  /** Of each stream, bytes or "64MiB"; default 8 MiB. What is over is left out, and the result says how much. */
+  /** Of each stream, bytes or "64MiB"; default 8 MiB, and no limit where the output is read as a stream. What is over
+   * is left out, and the result says how much. */
   outputLimit?: Size;
   /** What to keep of more output: its `head` (default), its `tail`, or `fail`: end the command. */
   keep?: "head" | "tail" | "fail";
@@ -60,6 +61,16 @@ export interface Prepared {
   stdin: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array> | undefined;
   /** From the sending to the answer, at most; undefined: for ever. */
   patienceMs: number | undefined;
+}
+
+/** The wire's greatest output limit: none, where a reader takes the output as it comes. */
+const UNLIMITED_BYTES = 64 * 1024 * 1024 * 1024;
+
+/** Who reads as it comes wants all of it: nothing is held for long, and a slow reader slows the command. A `tail` or
+ * `fail` asks for a limit. */
+export function unlimited<O extends CommandOptions>(options: O): O {
+  const limited = options.outputLimit !== undefined || (options.keep ?? "head") !== "head";
+  return limited ? options : { ...options, outputLimit: UNLIMITED_BYTES };
 }
 
 /** A text is a line for the shell, an array a program and its arguments. */

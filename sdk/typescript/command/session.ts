@@ -4,7 +4,7 @@ import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type ExecOptions, exec, feed, followed } from "./exec.ts";
 import { Follower } from "./follow.ts";
-import { prepare } from "./request.ts";
+import { prepare, unlimited } from "./request.ts";
 import type { ExecResult } from "./result.ts";
 import { CommandStream } from "./stream.ts";
 
@@ -68,7 +68,7 @@ export function stream(
   command: string | readonly string[],
   options: Omit<ExecOptions, "check">,
 ): CommandStream {
-  const prepared = prepare(command, options, options.id ?? newUuidV7());
+  const prepared = prepare(command, unlimited(options), options.id ?? newUuidV7());
   const follower = new Follower(box, followed(prepared, options));
   let input: ReturnType<typeof feed>;
   return new CommandStream(box, prepared.request.id, follower, {

@@ -2,6 +2,7 @@
 import { SandboxLostError } from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { type Command, type StartOptions, start } from "./command.ts";
+import { unlimited } from "./request.ts";
 import type { CommandEnd } from "./result.ts";
 import type { CommandStream } from "./stream.ts";
 
@@ -55,14 +56,11 @@ export class Terminal implements AsyncDisposable {
   }
 }
 
-/** Output beyond what nobody has read is bounded by this, not by the 8 MiB of a command: screens run for days. */
-const SCREEN_LIMIT_BYTES = 64 * 1024 * 1024 * 1024;
-
 export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
   const { rows = 24, cols = 80, term, command, ...rest } = options;
   const line = command ?? [await bestShell(box), "-l"];
   const pty = { rows, cols, ...(term !== undefined && { term }) };
-  const started = await start(box, line, { outputLimit: SCREEN_LIMIT_BYTES, ...rest, stdinOpen: true }, pty);
+  const started = await start(box, line, { ...unlimited(rest), stdinOpen: true }, pty);
   return new Terminal(started, options.signal);
 }
 

@@ -173,6 +173,17 @@ test("a stream gives chunks while the command runs, and its end", async () => {
   await sandbox.files.remove(fifo);
 });
 
+test("a stream gives all that a command writes, not only what is held of one that nobody reads", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  let total = 0;
+  for await (const chunk of sandbox.stream("head -c 20000000 /dev/zero")) total += chunk.data.length;
+  expect(total).toBe(20_000_000);
+  const tail = sandbox.stream("head -c 20000000 /dev/zero", { keep: "tail", outputLimit: 1000 });
+  await tail.drain();
+  expect((await tail.end).totals.stdout.total_bytes).toBe(20_000_000);
+});
+
 test("leaving a stream's loop ends the command", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
