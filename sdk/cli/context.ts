@@ -15,7 +15,7 @@ export interface Globals {
 export interface Context {
   mesh: Mesh;
   output: Output;
-  /** Aborted by Ctrl-C and SIGTERM, so that what is under way is ended in the sandbox as well. */
+  /** Aborted by Ctrl-C, SIGTERM and a closed terminal, so that what is under way is ended in the sandbox as well. */
   signal: AbortSignal;
 }
 
@@ -39,8 +39,9 @@ export async function withMesh(
   const globals = globalsOf(command);
   const abort = new AbortController();
   const stop = () => abort.abort();
-  process.once("SIGINT", stop);
-  process.once("SIGTERM", stop);
+  for (const name of ENDING) process.once(name, stop);
+  // Who writes learns of it by the write; without a listener it would end the process before anything is released.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
   try {
     const mesh = await connect({
       handleSignals: false,
@@ -54,14 +55,23 @@ export async function withMesh(
       await mesh.close();
     }
   } catch (thrown) {
+    if (isBrokenPipe(thrown)) {
+      process.exitCode = EXIT.brokenPipe;
+      return;
+    }
     const error = toSandmeshError(thrown);
     printError(error, globals.json);
     process.exitCode = abort.signal.aborted ? 130 : failed;
   } finally {
-    process.off("SIGINT", stop);
-    process.off("SIGTERM", stop);
+    for (const name of ENDING) process.off(name, stop);
   }
 }
+
+const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/** The reader of our output has gone, as in `sandmesh … | head`: no failure, and nobody to tell it. */
+const isBrokenPipe = (thrown: unknown): boolean =>
+  thrown instanceof Error && "code" in thrown && thrown.code === "EPIPE" && "syscall" in thrown;
 
 /** For commands that need no mesh. */
 export async function withOutput(

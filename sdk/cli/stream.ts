@@ -6,14 +6,20 @@ import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
 
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches the command. */
-function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
+export function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
   return new Promise((resolve, reject) => stream.write(data, (error) => (error ? reject(error) : resolve())));
 }
 
-export async function copyOutput(output: CommandStream): Promise<CommandEnd> {
+export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
   for await (const chunk of output)
     await write(chunk.stream === "stdout" ? process.stdout : process.stderr, chunk.data);
-  return await output.end;
+  const end = await output.end;
+  for (const stream of ["stdout", "stderr"] as const) {
+    const { dropped_bytes } = end.totals[stream];
+    if (dropped_bytes > 0)
+      context.output.note(`sandmesh: ${dropped_bytes} bytes of ${stream} were left out for the output limit`);
+  }
+  return end;
 }
 
 /** What is typed or piped into this process. */
@@ -48,7 +54,7 @@ export async function runCommand(
     ...(flags.interactive === true && { stdin: stdin() }),
   };
   if (!context.output.json) {
-    const end = await copyOutput(box.stream(command, options));
+    const end = await copyOutput(box.stream(command, options), context);
     return report(end.outcome, flags, context);
   }
   const result = await box.exec(command, options);

@@ -29,7 +29,7 @@ export async function openShell(
   const restore = rawMode();
   const typing = pipeTyping(terminal);
   try {
-    return exitCodeOf((await copyOutput(terminal.output)).outcome);
+    return exitCodeOf((await copyOutput(terminal.output, context)).outcome);
   } finally {
     restore();
     typing.stop();

@@ -60,6 +60,30 @@ describe("run", () => {
     expect(ran.stdout).toBe("one\ntwo");
   });
 
+  test("all of a large output arrives", async () => {
+    const ran = await mesh.sandmesh("run", "host", "--", "head", "-c", "20000000", "/dev/zero");
+    expect([ran.code, ran.stdout.length]).toEqual([0, 20_000_000]);
+  });
+
+  test("a reader that goes away, as head does, is no crash; the command and the sandbox are ended", async () => {
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const ran = await run(["bash", "-c", `${program} run host -- yes | head -1; echo \${PIPESTATUS[0]}`], {
+      env: { SANDMESH_HOME: mesh.home },
+    });
+    expect([ran.stdout, ran.stderr]).toEqual(["y\n141\n", ""]);
+    expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+  });
+
+  test("a full disk behind our output is told in one line, and the sandbox is released", async () => {
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const ran = await run(["bash", "-c", `${program} run host -- echo x > /dev/full`], {
+      env: { SANDMESH_HOME: mesh.home },
+    });
+    expect(ran.code).toBe(125);
+    expect(ran.stderr).toMatch(/^sandmesh: .*ENOSPC.*\n$/);
+    expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+  });
+
   test("--json is one line with outcome and output", async () => {
     const ran = await mesh.sandmesh("--json", "run", "host", "--", "echo", "x");
     expect(ran.stdout.trimEnd().split("\n").length).toBe(1);
@@ -70,26 +94,29 @@ describe("run", () => {
     });
   });
 
-  test("nothing is left of it, also where it was ended by SIGTERM", async () => {
-    const child = Bun.spawn(
-      [
-        process.execPath,
-        join(ROOT, "deploy", "sandmesh.ts"),
-        "run",
-        "host",
-        "--",
-        "sh",
-        "-c",
-        "echo up; sleep 60",
-      ],
-      { env: { ...process.env, SANDMESH_HOME: mesh.home }, stdout: "pipe", stderr: "ignore" },
-    );
-    const first = await child.stdout.getReader().read();
-    expect(Buffer.from(first.value ?? []).toString()).toBe("up\n");
-    child.kill("SIGTERM");
-    expect(await child.exited).toBe(130);
-    expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
-  });
+  test.each(["SIGTERM", "SIGHUP"] as const)(
+    "nothing is left of it, also where it was ended by %s",
+    async (signal) => {
+      const child = Bun.spawn(
+        [
+          process.execPath,
+          join(ROOT, "deploy", "sandmesh.ts"),
+          "run",
+          "host",
+          "--",
+          "sh",
+          "-c",
+          "echo up; sleep 60",
+        ],
+        { env: { ...process.env, SANDMESH_HOME: mesh.home }, stdout: "pipe", stderr: "ignore" },
+      );
+      const first = await child.stdout.getReader().read();
+      expect(Buffer.from(first.value ?? []).toString()).toBe("up\n");
+      child.kill(signal);
+      expect(await child.exited).toBe(130);
+      expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+    },
+  );
 });
 
 describe("a sandbox that is kept", () => {

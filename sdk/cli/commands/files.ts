@@ -104,7 +104,7 @@ async function printLog(
     throw new NotFoundError("no such command, or its output is no longer held", { sandbox: id });
   const handle = box.command(chosen.id);
   if (flags.follow === true || !chosen.running) {
-    await copyOutput(handle.attach({ signal: context.signal }));
+    await copyOutput(handle.attach({ signal: context.signal }), context);
     return 0;
   }
   // Running, and not to be followed: what is there, until nothing more comes at once.
