@@ -13,7 +13,7 @@ export interface SpecOptions {
   memory?: Size;
   /** Limit of what may be written, bytes or "10GiB"; at least 1 MiB. */
   disk?: Size;
-  /** Processes and threads at once, at least 16. */
+  /** Processes and threads at once, at least 16; the local provider's limit where none is asked for is 4096. */
   pids?: number;
   /** Added to the image's environment; null removes a variable. */
   env?: Record<string, string | null>;

@@ -77,7 +77,8 @@ export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): s
   const wishes: Record<Controller, boolean> = {
     cpu: spec.cpu !== undefined,
     memory: spec.memory_bytes !== undefined,
-    pids: spec.pids !== undefined,
+    // Where a limit can be set, there is one in any case.
+    pids: enforced.has("pids") || spec.pids !== undefined,
   };
   const names: Record<Controller, string> = { cpu: "cpu", memory: "memory", pids: "processes" };
   for (const controller of ["cpu", "memory", "pids"] as const) {
