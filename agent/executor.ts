@@ -1,7 +1,7 @@
 // The daemon's Executor: real commands at once; files, sessions and facts loaded when they are first asked for, since
 // a boot does not need them.
 import { SessionClosedError } from "../broker/contract/index.ts";
-import type { Executor, ExecutorInfo, Files } from "../broker/endpoint/executor.ts";
+import type { Executor, ExecutorInfo, Files, Trees } from "../broker/endpoint/executor.ts";
 import type { Commands } from "./exec/exec.ts";
 import type { Engine } from "./native/engine.ts";
 import type { Environment } from "./process/environment.ts";
@@ -22,6 +22,7 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
     (await import("./session/sessions.ts")).createSessions({ engine, environment, cwd }),
   );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
+  const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd }));
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
     const { createInfo } = await import("./info/info.ts");
     return createInfo({
@@ -35,9 +36,11 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
     exec: (request, sink) =>
       request.session === undefined ? commands.exec(request, sink) : sessions.exec(request, sink),
     files,
+    trees,
     sessions,
     info: async () => (await loadInfo())(),
     async close(graceMs) {
+      trees.close();
       await Promise.all([sessions.closeAll(graceMs), commands.close(graceMs)]);
     },
   };
@@ -64,6 +67,20 @@ function lazySessions(load: () => Promise<SessionCommands>): SessionCommands {
       });
     },
     closeAll: async (graceMs) => loaded?.closeAll(graceMs),
+  };
+}
+
+/** Trees that load on first use. */
+function lazyTrees(load: () => Promise<Trees>): Trees {
+  let loading: Promise<Trees> | undefined;
+  const trees = (): Promise<Trees> => (loading ??= load());
+  return {
+    hash: async (path) => (await trees()).hash(path),
+    setAttributes: async (attributes) => (await trees()).setAttributes(attributes),
+    glob: async (request) => (await trees()).glob(request),
+    search: async (request) => (await trees()).search(request),
+    watch: async (request) => (await trees()).watch(request),
+    close: () => void loading?.then((loaded) => loaded.close()),
   };
 }
 

@@ -11,6 +11,7 @@ export * from "./messages/info.ts";
 export * from "./messages/pool.ts";
 export * from "./messages/session.ts";
 export * from "./messages/spec.ts";
+export * from "./messages/trees.ts";
 export * from "./outcome.ts";
 export * from "./subjects.ts";
 export * from "./validate.ts";

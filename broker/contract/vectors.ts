@@ -7,12 +7,18 @@ import type { Examples } from "./examples/example.ts";
 import { EXEC_EXAMPLES } from "./examples/exec.ts";
 import { FILE_EXAMPLES } from "./examples/files.ts";
 import { POOL_EXAMPLES } from "./examples/pool.ts";
+import { TREE_EXAMPLES } from "./examples/trees.ts";
 import { bodyVectors, errorVectors, idVectors, outcomeVectors, subjectVectors } from "./examples/values.ts";
 import * as c from "./index.ts";
 import { allMessages, type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
 
 const ROOT = join(import.meta.dir, "..", "..");
-const EXAMPLES: Record<string, Examples> = { ...EXEC_EXAMPLES, ...FILE_EXAMPLES, ...POOL_EXAMPLES };
+const EXAMPLES: Record<string, Examples> = {
+  ...EXEC_EXAMPLES,
+  ...FILE_EXAMPLES,
+  ...TREE_EXAMPLES,
+  ...POOL_EXAMPLES,
+};
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 

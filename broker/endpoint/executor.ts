@@ -4,11 +4,15 @@
 import type {
   ExecRequest,
   FileStat,
+  GlobAnswer,
+  HashAnswer,
   InfoAnswer,
   ListDirAnswer,
   Outcome,
   OutputStream,
+  SearchAnswer,
   SessionView,
+  WatchAnswer,
 } from "../contract/index.ts";
 
 /** Called with output as it comes, in order per stream; the bytes belong to the receiver. */
@@ -83,6 +87,40 @@ export interface Files {
   unpack(path: string, owner: boolean): Promise<ByteSink>;
 }
 
+export interface Attributes {
+  path: string;
+  mode?: number;
+  uid?: number;
+  gid?: number;
+  mtimeMs?: number;
+  follow: boolean;
+}
+
+/** What is found out about files where they lie. Throws FileError with the errno name as reason, and NotFoundError for
+ * a watch's cursor that is not known (any more). */
+export interface Trees {
+  hash(path: string): Promise<HashAnswer>;
+  setAttributes(attributes: Attributes): Promise<void>;
+  glob(request: {
+    path: string;
+    pattern: string;
+    hidden: boolean;
+    after?: string;
+    limit: number;
+  }): Promise<GlobAnswer>;
+  search(request: {
+    path: string;
+    text: string;
+    ignoreCase: boolean;
+    files?: string;
+    hidden: boolean;
+    limit: number;
+  }): Promise<SearchAnswer>;
+  watch(request: { path: string; recursive: boolean; cursor?: string; waitMs: number }): Promise<WatchAnswer>;
+  /** Ends the watches. */
+  close(): void;
+}
+
 export interface Sessions {
   open(options: {
     session: string;
@@ -99,6 +137,8 @@ export interface Executor {
    * bad request. `sink.ended` may be called before this returns. */
   exec(request: ParsedExec, sink: CommandSink): RunningCommand;
   readonly files: Files;
+  /** Left out by one that has no files of that kind: its verbs are `unsupported`. */
+  readonly trees?: Trees;
   readonly sessions: Sessions;
   info(): Promise<ExecutorInfo>;
   /** Ends all commands and sessions, within `graceMs`. */

@@ -7,11 +7,12 @@ import {
   SANDBOX_VERBS,
   type SandboxVerb,
   type Schema,
+  UnsupportedError,
 } from "../contract/index.ts";
 import type { Context, Reply } from "./context.ts";
 import type { Downloads } from "./download.ts";
 import type { Execution } from "./exec.ts";
-import type { Executor } from "./executor.ts";
+import type { Executor, Trees } from "./executor.ts";
 import type { Fenced } from "./fence.ts";
 import { type Uploads, writeWhole } from "./upload.ts";
 
@@ -50,6 +51,7 @@ export function routesOf(services: Services): Map<string, Route> {
     ...sessionHandlers(services),
     ...fileHandlers(services),
     ...transferHandlers(services),
+    ...treeHandlers(services),
   };
   const routes = new Map<string, Route>();
   const add = <K extends SandboxVerb>(verb: K): void => {
@@ -153,6 +155,33 @@ function transferHandlers({ executor: { files }, downloads, uploads }: Services)
       return uploads.part({ transfer, target: `unpack ${path}`, offset, data, last, open });
     },
     abort_transfer: ({ transfer }) => uploads.abort(transfer).then(() => DONE),
+  } satisfies Partial<Handlers>;
+}
+
+function treeHandlers({ executor }: Services) {
+  const trees = (): Trees => {
+    if (executor.trees !== undefined) return executor.trees;
+    throw new UnsupportedError("this sandbox has no files to look into: it is a simulated one");
+  };
+  return {
+    hash: ({ path }) => trees().hash(path),
+    attributes: ({ path, mode, uid, gid, mtime_ms, follow }) =>
+      trees()
+        .setAttributes({
+          path,
+          follow,
+          ...(mode === undefined ? {} : { mode }),
+          ...(uid === undefined ? {} : { uid }),
+          ...(gid === undefined ? {} : { gid }),
+          ...(mtime_ms === undefined ? {} : { mtimeMs: mtime_ms }),
+        })
+        .then(() => DONE),
+    glob: ({ path, pattern, hidden, after, limit }) =>
+      trees().glob({ path, pattern, hidden, limit, ...(after === undefined ? {} : { after }) }),
+    search: ({ path, text, ignore_case: ignoreCase, files, hidden, limit }) =>
+      trees().search({ path, text, ignoreCase, hidden, limit, ...(files === undefined ? {} : { files }) }),
+    watch: ({ path, recursive, cursor, wait_ms: waitMs }) =>
+      trees().watch({ path, recursive, waitMs, ...(cursor === undefined ? {} : { cursor }) }),
   } satisfies Partial<Handlers>;
 }
 

@@ -6,6 +6,7 @@ import * as files from "./files.ts";
 import * as info from "./info.ts";
 import * as pool from "./pool.ts";
 import * as session from "./session.ts";
+import * as trees from "./trees.ts";
 
 export type Schema = v.GenericSchema<unknown, unknown>;
 
@@ -71,6 +72,23 @@ export const SANDBOX_VERBS = {
     request: files.AbortTransferRequest,
     answer: files.DoneAnswer,
     about: "Throws away an unfinished upload",
+  }),
+  hash: verb({ request: trees.HashRequest, answer: trees.HashAnswer, about: "The sha256 of a file" }),
+  attributes: verb({
+    request: trees.AttributesRequest,
+    answer: files.DoneAnswer,
+    about: "Sets mode, owner and time",
+  }),
+  glob: verb({ request: trees.GlobRequest, answer: trees.GlobAnswer, about: "Finds paths by a pattern" }),
+  search: verb({
+    request: trees.SearchRequest,
+    answer: trees.SearchAnswer,
+    about: "Finds lines that contain a text",
+  }),
+  watch: verb({
+    request: trees.WatchRequest,
+    answer: trees.WatchAnswer,
+    about: "Tells what changes in a folder",
   }),
 } as const;
 export type SandboxVerb = keyof typeof SANDBOX_VERBS;

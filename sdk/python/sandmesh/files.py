@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import os
 import stat as stat_module
@@ -18,7 +19,7 @@ from ._wire.ids import new_uuid7
 from ._wire.parts import parts_of, send_parts
 from ._wire.schema import check, limit
 from ._wire.tree import pack_tree, unpack_tree
-from .errors import FileError
+from .errors import FileError, NotFoundError
 
 Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "char", "block"]
@@ -46,6 +47,29 @@ class FileStat:
     @property
     def is_file(self) -> bool:
         return self.type == "file"
+
+
+@dataclass(frozen=True)
+class Match:
+    path: str
+    """Below the folder that was searched; empty where that was a file."""
+    line: int
+    """From 1."""
+    text: str
+    """The line, at most 500 characters around the match."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    path: str
+    """Below the folder; empty for an overflow."""
+    kind: Literal["changed", "removed", "overflow"]
+
+
+_HASH_S = 600.0
+_LOOK_S = 40.0
+_WATCH_S = 30.0
+_FOREVER_S = 24 * 3600.0
 
 
 def _stat_of(wire: dict[str, Any]) -> FileStat:
@@ -153,6 +177,73 @@ class Files:
 
     async def rename(self, source: str, target: str) -> None:
         await self._ask("rename", {"from": source, "to": target})
+
+    async def sha256(self, path: str) -> str:
+        """A file's sha256 in hexadecimal, without transferring the file."""
+        answer = await self._box.call("hash", {"path": path}, once=True, timeout=_HASH_S)
+        return str(answer["sha256"])
+
+    async def chmod(self, path: str, mode: int) -> None:
+        """Sets permission bits, such as ``0o755``."""
+        await self._ask("attributes", {"path": path, "mode": mode})
+
+    async def chown(
+        self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True
+    ) -> None:
+        """Sets owner and group; without ``follow`` of a symlink itself."""
+        given = {name: value for name, value in (("uid", uid), ("gid", gid)) if value is not None}
+        await self._ask("attributes", {"path": path, "follow": follow, **given})
+
+    async def glob(self, pattern: str, folder: str = ".", *, hidden: bool = False) -> builtins.list[str]:
+        """Paths below the folder that match: ``*`` and ``?`` within a name, ``**`` for any depth, ``[abc]``, ``{a,b}``.
+        In order; symlinks are told and not followed."""
+        paths: builtins.list[str] = []
+        request: dict[str, Any] = {"path": folder, "pattern": pattern, "hidden": hidden}
+        while True:
+            check("sandbox.glob.request", request)
+            page = await self._box.call("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
+            paths += page["paths"]
+            if not page["more"] or not page["paths"]:
+                return paths
+            request["after"] = paths[-1]
+
+    async def search(
+        self,
+        text: str,
+        path: str = ".",
+        *,
+        ignore_case: bool = False,
+        files: str | None = None,
+        hidden: bool = False,
+        limit: int = 1000,
+    ) -> builtins.list[Match]:
+        """Lines that contain ``text`` (no pattern language) in the files below a folder, or in one file; at most
+        ``limit``. ``files`` is a pattern as of ``glob``. Binary files are left out."""
+        request: dict[str, Any] = {"path": path, "text": text, "ignore_case": ignore_case, "hidden": hidden}
+        request["limit"] = limit
+        if files is not None:
+            request["files"] = files
+        check("sandbox.search.request", request)
+        answer = await self._box.call("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
+        return [Match(**match) for match in answer["matches"]]
+
+    async def watch(self, path: str, *, recursive: bool = True) -> AsyncGenerator[FileChange, None]:
+        """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
+        remembered; look for yourself."""
+        request: dict[str, Any] = {"path": path, "recursive": recursive}
+        check("sandbox.watch.request", request)
+        answer = await self._box.call("watch", request)
+        while True:
+            asked = {**request, "cursor": answer["cursor"]}
+            try:
+                answer = await self._box.call("watch", asked, again_after=_WATCH_S, timeout=_FOREVER_S)
+            except NotFoundError:
+                # The connection was away for longer than the sandbox keeps a watch.
+                answer = {**await self._box.call("watch", request), "overflow": True}
+            if answer["overflow"]:
+                yield FileChange("", "overflow")
+            for change in answer["changes"]:
+                yield FileChange(**change)
 
     async def _ask(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
         check(f"sandbox.{verb}.request", request)

@@ -194,6 +194,46 @@ async def test_a_released_sandbox_ends_its_commands_with_a_typed_error(local: Ba
         assert box.lost is not None
 
 
+async def test_looking_into_files(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        files = box.files
+        await files.write("/tmp/t/a.py", "x = 1\n")
+        await files.write("/tmp/t/deep/b.py", "y = 2\nX = 3\n", mode=0o600)
+        empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        await files.write("/tmp/t/empty", b"")
+        assert await files.sha256("/tmp/t/empty") == empty
+        await files.chmod("/tmp/t/empty", 0o751)
+        await files.chown("/tmp/t/empty", uid=1234)
+        info = await files.stat("/tmp/t/empty")
+        assert (info.mode, info.uid) == (0o751, 1234)
+        assert await files.glob("**/*.py", "/tmp/t") == ["a.py", "deep/b.py"]
+        found = await files.search("x =", "/tmp/t", ignore_case=True)
+        assert [(match.path, match.line, match.text) for match in found] == [
+            ("a.py", 1, "x = 1"),
+            ("deep/b.py", 2, "X = 3"),
+        ]
+        with pytest.raises(sandmesh.FileError) as failed:
+            await files.sha256("/tmp/t/nothing")
+        assert failed.value.reason == "ENOENT"
+
+
+async def test_a_watch_tells_what_changes(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.files.mkdir("/tmp/w")
+        changes = box.files.watch("/tmp/w")
+        first = asyncio.ensure_future(anext(changes))
+        # From when on it watches is not told, so the change is made until it is.
+        while not first.done():
+            await box.files.write("/tmp/w/f", "x")
+        assert first.result().path == "f"
+        await box.exec("rm /tmp/w/f")
+        async for change in changes:
+            if change.kind == "removed":
+                assert change.path == "f"
+                break
+        await changes.aclose()
+
+
 async def test_files(local: Backend, tmp_path: Path) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         files = box.files

@@ -1,11 +1,18 @@
 // Files of a sandbox. Paths are the sandbox's; relative ones start at its working folder.
-import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
+import {
+  FileError,
+  type FileStat,
+  type HashAnswer,
+  newUuidV7,
+  type SearchAnswer,
+} from "../../../broker/contract/index.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
 import { download, upload } from "./trees.ts";
+import { type FileChange, watchFolder } from "./watch.ts";
 
 export interface Abortable {
   signal?: AbortSignal;
@@ -28,7 +35,21 @@ export interface WriteOptions extends Abortable {
   fsync?: boolean;
 }
 
+export interface SearchOptions extends Abortable {
+  ignoreCase?: boolean;
+  /** Only files whose path below the folder matches: such as `src/*.{ts,py}`. */
+  files?: string;
+  /** Also names that begin with a dot. */
+  hidden?: boolean;
+  /** At most this many lines, 1 to 1,000 (default). */
+  limit?: number;
+}
+
 const PAGE = 1_000;
+/** Reading a large file takes its time. */
+const HASH_MS = 600_000;
+/** The sandbox ends a look-around after 20 s. */
+const LOOK_MS = 40_000;
 
 /** Each of these throws FileError (`reason`: ENOENT, EACCES, …), and what a lost sandbox throws. */
 export class Files {
@@ -188,6 +209,59 @@ export class Files {
   ): Promise<number> {
     const { signal, ...rest } = options;
     return await this.#transfer("unpack", { path, ...rest }, tar, signal);
+  }
+
+  /** A file's sha256 in hexadecimal and its size, without transferring it. */
+  sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
+    const { caller, target } = this.#box;
+    return caller.sandbox(target, "hash", { path }, { ...options, once: true, timeoutMs: HASH_MS });
+  }
+
+  /** Sets permission bits, such as 0o755. */
+  async chmod(path: string, mode: number, options: Abortable = {}): Promise<void> {
+    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, mode }, options);
+  }
+
+  /** Sets owner and group; what is left out stays. With `follow: false` of a symlink itself. */
+  async chown(
+    path: string,
+    owner: { uid?: number; gid?: number; follow?: boolean },
+    options: Abortable = {},
+  ): Promise<void> {
+    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, ...owner }, options);
+  }
+
+  /** Paths below `folder` that match `pattern` (`*` and `?` within a name, `**` for any depth, `[abc]`, `{a,b}`), in
+   * order. Symlinks are told and not followed, other file systems below not entered. */
+  async glob(
+    pattern: string,
+    options: { folder?: string; hidden?: boolean } & Abortable = {},
+  ): Promise<string[]> {
+    const { folder: path = ".", hidden, signal } = options;
+    const { caller, target } = this.#box;
+    const paths: string[] = [];
+    for (let after: string | undefined; ; ) {
+      const request = defined({ path, pattern, hidden, after });
+      const page = await caller.sandbox(target, "glob", request, { signal, againAfterMs: LOOK_MS });
+      paths.push(...page.paths);
+      after = page.paths.at(-1);
+      if (!page.more || after === undefined) return paths;
+    }
+  }
+
+  /** Lines that contain `text` (no pattern language) in the files below a folder, or in one file; `more` says whether
+   * there may be others. Binary files are left out. */
+  search(text: string, path = ".", options: SearchOptions = {}): Promise<SearchAnswer> {
+    const { signal, ignoreCase, ...rest } = options;
+    const request = defined({ path, text, ignore_case: ignoreCase, ...rest });
+    const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
+    return this.#box.caller.sandbox(this.#box.target, "search", request, asked);
+  }
+
+  /** What changes below a folder, from the moment that the first step of the loop has begun on; leaving the loop ends
+   * it. Each path once per burst of changes; `overflow`: more than could be remembered, look for yourself. */
+  watch(path: string, options: { recursive?: boolean } & Abortable = {}): AsyncIterable<FileChange> {
+    return watchFolder(this.#box, path, options);
   }
 
   /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and

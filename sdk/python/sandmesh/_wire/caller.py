@@ -28,7 +28,7 @@ AGAIN_S = 5.0
 
 REPEATABLE = frozenset(
     "ping info commands session_open session_close sessions stat list resize cancel abort_transfer write unpack"
-    " stdin".split()
+    " stdin attributes glob search watch".split()
 )
 """Repeating these changes nothing. All others are sent once."""
 

@@ -1,0 +1,207 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Trees } from "../../broker/endpoint/executor.ts";
+import { createTrees } from "./trees.ts";
+
+let folder: string;
+let root: string;
+let trees: Trees;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "trees-test-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+let count = 0;
+beforeEach(() => {
+  root = join(folder, String(count++));
+  mkdirSync(root);
+  trees = createTrees({ cwd: root });
+});
+const put = (path: string, content: string | Uint8Array = ""): void => {
+  mkdirSync(join(root, path, ".."), { recursive: true });
+  writeFileSync(join(root, path), content);
+};
+const glob = async (pattern: string, more: object = {}): Promise<string[]> =>
+  (await trees.glob({ path: ".", pattern, hidden: false, limit: 1000, ...more })).paths;
+const search = (text: string, more: object = {}) =>
+  trees.search({ path: ".", text, ignoreCase: false, hidden: false, limit: 1000, ...more });
+const reason = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => "none",
+    (error) => error.reason ?? error.code,
+  );
+
+describe("hash and attributes", () => {
+  test("the hash is of the bytes that are there, over more than one part; a folder and a device have none", async () => {
+    const content = Buffer.alloc(3_000_001, "0123456789");
+    put("f", content);
+    const sha256 = new Bun.CryptoHasher("sha256").update(content).digest("hex");
+    expect(await trees.hash("f")).toEqual({ sha256, size: content.length });
+    expect(await reason(trees.hash("/dev/zero"))).toBe("EINVAL");
+    expect(await reason(trees.hash("."))).toMatch(/EINVAL|EISDIR/);
+    expect(await reason(trees.hash("nothing"))).toBe("ENOENT");
+  });
+
+  test("mode and time are set as given, also the set-uid bit beside a new owner", async () => {
+    put("f");
+    await trees.setAttributes({
+      path: "f",
+      mode: 0o4711,
+      mtimeMs: 1_000_500,
+      gid: process.getgid?.() ?? 0,
+      follow: true,
+    });
+    const { mode, mtimeMs } = statSync(join(root, "f"));
+    expect([mode & 0o7777, mtimeMs]).toEqual([0o4711, 1_000_500]);
+  });
+
+  test("with follow false what a link leads to stays as it is", async () => {
+    put("f");
+    chmodSync(join(root, "f"), 0o600);
+    symlinkSync("f", join(root, "link"));
+    const before = statSync(join(root, "f")).mtimeMs;
+    await trees.setAttributes({ path: "link", mtimeMs: 5000, follow: false });
+    expect(statSync(join(root, "f")).mtimeMs).toBe(before);
+    expect(await reason(trees.setAttributes({ path: "link", mode: 0o777, follow: false }))).toBe(
+      "EOPNOTSUPP",
+    );
+  });
+});
+
+describe("glob", () => {
+  test("patterns mean what they mean in a shell, and dot names only where asked for", async () => {
+    for (const path of ["a.py", "b.ts", "src/c.py", "src/deep/d.py", "src/.hidden/e.py", ".f.py"]) put(path);
+    expect(await glob("*.py")).toEqual(["a.py"]);
+    expect(await glob("**/*.py")).toEqual(["a.py", "src/c.py", "src/deep/d.py"]);
+    expect(await glob("*.{py,ts}")).toEqual(["a.py", "b.ts"]);
+    expect(await glob("src/?.py")).toEqual(["src/c.py"]);
+    expect(await glob("**/*.py", { hidden: true })).toContain("src/.hidden/e.py");
+    expect(await reason(trees.glob({ path: "nothing", pattern: "*", hidden: false, limit: 1 }))).toBe(
+      "ENOENT",
+    );
+  });
+
+  test("in pages each path comes once, wherever a page ends", async () => {
+    for (const path of ["a/b/c", "a/b-c", "a.b", "ab", "b/a", "b/b/x", "c"]) put(path);
+    const whole = await glob("**");
+    expect(whole.length).toBe(11);
+    for (let limit = 1; limit < 5; limit++) {
+      const paged: string[] = [];
+      for (let more = true; more; ) {
+        const after = paged.at(-1);
+        const page = await trees.glob({
+          path: ".",
+          pattern: "**",
+          hidden: false,
+          limit,
+          ...(after === undefined ? {} : { after }),
+        });
+        paged.push(...page.paths);
+        more = page.more;
+      }
+      expect(paged).toEqual(whole);
+    }
+  });
+
+  test("a symlink to a folder above makes no endless tree, and is told", async () => {
+    put("d/f");
+    symlinkSync("..", join(root, "d/up"));
+    expect(await glob("**")).toEqual(["d", "d/f", "d/up"]);
+  });
+
+  test("other file systems below are not entered: / has an end", async () => {
+    expect(await glob("pts/*", { path: "/dev" })).toEqual([]);
+    expect(await glob("ptmx", { path: "/dev/pts" })).toEqual(["ptmx"]);
+  });
+});
+
+describe("search", () => {
+  test("tells path, line and text, across parts of a large file, and its last line without an end", async () => {
+    const filler = "nothing here\n".repeat(60_000);
+    put("big", `${filler}needle one\n${filler}a needle`);
+    put("sub/small.txt", "x\nneedle\r\n");
+    expect((await search("needle")).matches).toEqual([
+      { path: "big", line: 60_001, text: "needle one" },
+      { path: "big", line: 120_002, text: "a needle" },
+      { path: "sub/small.txt", line: 2, text: "needle\r" },
+    ]);
+    expect((await search("NEEDLE", { ignoreCase: true, files: "**/*.txt" })).matches.length).toBe(1);
+    expect((await search("NEEDLE")).matches).toEqual([]);
+    expect((await search("needle", { path: "sub/small.txt" })).matches).toEqual([
+      { path: "", line: 2, text: "needle\r" },
+    ]);
+  });
+
+  test("the text is a text, not a pattern", async () => {
+    put("f", "a.c\nabc\n(((\n");
+    expect((await search("a.c")).matches.map(({ line }) => line)).toEqual([1]);
+    expect((await search("(((")).matches.map(({ line }) => line)).toEqual([3]);
+  });
+
+  test("binary files, pipes and unreadable files do not stop it", async () => {
+    put("binary", Buffer.from("needle\0needle"));
+    Bun.spawnSync(["mkfifo", join(root, "pipe")]);
+    symlinkSync("/dev/zero", join(root, "zero"));
+    put("text", "needle");
+    expect((await search("needle")).matches.map(({ path }) => path)).toEqual(["text"]);
+  });
+
+  test("the limit ends it and is told; a long line is shown around its match", async () => {
+    put("f", "needle\n".repeat(10));
+    expect(await search("needle", { limit: 10 })).toMatchObject({ more: false });
+    const { matches, more } = await search("needle", { limit: 9 });
+    expect([matches.length, more]).toEqual([9, true]);
+    put("long", `${"x".repeat(1_500_000)}needle${"y".repeat(100_000)}`);
+    const [match] = (await search("needley", { path: "long" })).matches;
+    expect(match?.text.length).toBe(500);
+    expect(match?.text).toContain("needley");
+  });
+});
+
+describe("watch", () => {
+  const next = async (cursor: string, waitMs = 10_000) =>
+    await trees.watch({ path: ".", recursive: true, cursor, waitMs });
+
+  test("tells what changed and what was removed, in sub-folders and in folders made meanwhile", async () => {
+    put("sub/old");
+    let { cursor } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
+    const seen = new Map<string, string>();
+    const until = async (path: string, kind: string): Promise<void> => {
+      while (seen.get(path) !== kind) {
+        const answer = await next(cursor);
+        expect(answer.changes.length).toBeGreaterThan(0);
+        cursor = answer.cursor;
+        for (const change of answer.changes) seen.set(change.path, change.kind);
+      }
+    };
+    put("sub/new", "x");
+    await until("sub/new", "changed");
+    rmSync(join(root, "sub/old"));
+    await until("sub/old", "removed");
+    mkdirSync(join(root, "made"));
+    await until("made", "changed");
+    put("made/inner", "x");
+    await until("made/inner", "changed");
+    trees.close();
+  });
+
+  test("a lost answer is told again by the same cursor; an older one and an ended watch are not found", async () => {
+    const { cursor: first } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
+    put("a");
+    const answer = await next(first);
+    expect(answer.changes).toEqual([{ path: "a", kind: "changed" }]);
+    expect(await next(first)).toEqual(answer);
+    put("b");
+    await next(answer.cursor);
+    expect(await reason(next(first))).toBe("not_found");
+    trees.close();
+    expect(await reason(next(answer.cursor))).toBe("not_found");
+  });
+
+  test("nothing that changes is answered in time, with nothing", async () => {
+    const { cursor } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
+    expect(await next(cursor, 30)).toEqual({ cursor, changes: [], overflow: false });
+    trees.close();
+  });
+});

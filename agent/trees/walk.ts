@@ -1,0 +1,80 @@
+// Goes through a folder's tree in a fixed order: bounded, one folder at a time, so that other requests come between.
+import type { Dirent } from "node:fs";
+import { lstat, readdir } from "node:fs/promises";
+import { errnoOf } from "../files/error.ts";
+
+export interface Found {
+  /** Below the root, with slashes; empty for a root that is no folder. */
+  path: string;
+  full: string;
+  type: "file" | "dir" | "other";
+}
+
+export interface WalkOptions {
+  root: string;
+  /** Also names that begin with a dot. */
+  hidden: boolean;
+  /** A path that was found before: go on behind it. */
+  after?: string;
+}
+
+/** Deeper ones are left out; no program makes such, and a stack is finite. */
+const MAX_DEPTH = 256;
+
+/** Entries below the root, each folder before what is in it, names by UTF-16 code unit. Symlinks are told as `other` and
+ * not followed, and folders of other file systems not entered (/proc below / would have no end). What vanishes or may
+ * not be read meanwhile is left out; of the root itself the error is thrown. */
+export async function* walk(options: WalkOptions): AsyncGenerator<Found, void, void> {
+  const { root } = options;
+  const stats = await lstat(root.endsWith("/") ? root : `${root}/.`).catch((thrown: unknown) => {
+    if (errnoOf(thrown) !== "ENOTDIR") throw thrown;
+  });
+  if (stats === undefined) {
+    yield { path: "", full: root, type: (await lstat(root)).isFile() ? "file" : "other" };
+    return;
+  }
+  const after = options.after === undefined ? [] : options.after.split("/");
+  yield* walkFolder(options, "", stats.dev, after, 0);
+}
+
+async function* walkFolder(
+  options: WalkOptions,
+  path: string,
+  device: number,
+  after: readonly string[],
+  depth: number,
+): AsyncGenerator<Found, void, void> {
+  const full = path === "" ? options.root : `${options.root}/${path}`;
+  for (const entry of await entriesOf(full, depth === 0)) {
+    const { name } = entry;
+    if (!options.hidden && name.startsWith(".")) continue;
+    const [first, ...rest] = after;
+    if (first !== undefined && name < first) continue;
+    const found = foundOf(options.root, path, entry);
+    // The page before ended at this one, or below it.
+    const passed = name === first;
+    if (!passed) yield found;
+    if (found.type !== "dir" || depth >= MAX_DEPTH) continue;
+    const same = await lstat(found.full).then(
+      (stats) => stats.isDirectory() && stats.dev === device,
+      () => false,
+    );
+    if (same) yield* walkFolder(options, found.path, device, passed ? rest : [], depth + 1);
+  }
+}
+
+function foundOf(root: string, folder: string, entry: Dirent): Found {
+  const path = folder === "" ? entry.name : `${folder}/${entry.name}`;
+  const type = entry.isFile() ? "file" : entry.isDirectory() ? "dir" : "other";
+  return { path, full: `${root}/${path}`, type };
+}
+
+async function entriesOf(folder: string, isRoot: boolean): Promise<Dirent[]> {
+  try {
+    const entries = await readdir(folder, { withFileTypes: true });
+    return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+  } catch (thrown) {
+    if (isRoot) throw thrown;
+    return [];
+  }
+}

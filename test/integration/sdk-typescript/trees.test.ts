@@ -1,0 +1,66 @@
+// Looking into a sandbox's files without downloading them, through the SDK, against a real daemon.
+import { expect, test } from "bun:test";
+import { createHash } from "node:crypto";
+import { type FileChange, FileError } from "../../../sdk/typescript/mod.ts";
+import { liveMesh } from "./mesh.ts";
+
+async function box() {
+  const live = await liveMesh();
+  const mesh = await live.connect();
+  return Object.assign(await mesh.acquire({ image: "host" }), { live });
+}
+
+test("sha256, chmod, chown: of what is there, and a missing file is a FileError", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const content = Buffer.alloc(5_000_000, "sandmesh");
+  await sandbox.files.write("f", content);
+  expect(await sandbox.files.sha256("f")).toEqual({
+    sha256: createHash("sha256").update(content).digest("hex"),
+    size: content.length,
+  });
+  await sandbox.files.chmod("f", 0o751);
+  await sandbox.files.chown("f", { gid: process.getgid?.() ?? 0 });
+  expect((await sandbox.files.stat("f")).mode).toBe(0o751);
+  const missing = await sandbox.files.sha256("nothing").catch((error: unknown) => error);
+  expect(missing).toBeInstanceOf(FileError);
+  expect(missing).toMatchObject({ reason: "ENOENT" });
+});
+
+test("glob gives more than one page holds, each path once; search finds text", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  await sandbox.exec(
+    "mkdir -p many/a many/b; cd many; for i in $(seq 1100); do : > a/$i.py; done; echo 'x = 1' > b/x.py",
+  );
+  const paths = await sandbox.files.glob("**/*.py", { folder: "many" });
+  expect([paths.length, new Set(paths).size, paths.at(-1)]).toEqual([1_101, 1_101, "b/x.py"]);
+  expect(await sandbox.files.search("X =", "many", { ignoreCase: true, files: "**/*.py" })).toEqual({
+    matches: [{ path: "b/x.py", line: 1, text: "x = 1" }],
+    more: false,
+  });
+});
+
+test("a watch tells what commands change, and ends with the loop", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  await sandbox.files.mkdir("watched/sub");
+  const changes = sandbox.files.watch("watched")[Symbol.asyncIterator]();
+  let told: IteratorResult<FileChange> | undefined;
+  const first = changes.next().then((result) => {
+    told = result;
+  });
+  // From when on it watches is not told, so the change is made until it is.
+  while (told === undefined) await sandbox.files.write("watched/sub/file", "x");
+  await first;
+  expect(told?.value?.path).toStartWith("sub");
+  await sandbox.exec("rm watched/sub/file");
+  for (;;) {
+    const { value } = await changes.next();
+    if (value?.kind === "removed") {
+      expect(value.path).toBe("sub/file");
+      break;
+    }
+  }
+  await changes.return?.();
+});
