@@ -15,6 +15,10 @@ const LocalSettings = v.strictObject({
 });
 
 const PROVIDERS: Record<string, Make> = {
+  async kubernetes(settings, log) {
+    const { createKubernetesProvider, KubernetesSettings } = await import("./provider/kubernetes/index.ts");
+    return createKubernetesProvider(check(KubernetesSettings, settings), log);
+  },
   async local(settings, log) {
     const { createLocalProvider } = await import("./provider/local/index.ts");
     return createLocalProvider({ ...check(LocalSettings, settings), log });

@@ -1,6 +1,7 @@
 // The suite that every provider must pass: `describeProvider("local", makeHarness)` from its own test file.
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { ImageError, randomName, type SandboxSpec, UnsupportedError } from "../../broker/contract/index.ts";
+import { until as waitUntil } from "../../broker/server/testing.ts";
 import type { CreateRequest, Provider, ProviderEvent } from "./provider.ts";
 
 export interface ProviderHarness {
@@ -21,25 +22,23 @@ export interface ProviderHarness {
   restart(): Promise<Provider>;
   /** Removes everything, also after a failed test. */
   close(): Promise<void>;
+  /** How long one call may take, where the provider is not quick; default 30 s. */
+  deadlineMs?: number;
 }
 
 const DEADLINE_MS = 30_000;
 const LONG_LIFE_MS = 600_000;
 
-/** Waits for a condition, with a deadline. */
+/** Waits for a condition, as long as a provider may take. */
 export async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const end = Date.now() + DEADLINE_MS;
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`not within ${DEADLINE_MS} ms: ${what}`);
-    await Bun.sleep(10);
-  }
+  await waitUntil(what, holds, DEADLINE_MS, 10);
 }
 
 export function describeProvider(name: string, makeHarness: () => Promise<ProviderHarness>): void {
   describe(`provider contract: ${name}`, () => {
     let harness: ProviderHarness;
     let provider: Provider;
-    const signal = () => AbortSignal.timeout(DEADLINE_MS);
+    const signal = () => AbortSignal.timeout(harness.deadlineMs ?? DEADLINE_MS);
     const newName = () => `sb-${randomName(8)}`;
     const create = (sandbox: string, spec = harness.spec, maxLifeMs = LONG_LIFE_MS) =>
       provider.create(harness.request(sandbox, spec, maxLifeMs), signal());

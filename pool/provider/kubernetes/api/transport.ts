@@ -1,0 +1,252 @@
+// HTTP to the API server: bounded in number, timed, obeying 429. On node:https with connections that are kept; `fetch`
+// stopped making progress in one run of four with client certificates, a watch and 32 requests at once.
+import http, { type IncomingMessage } from "node:http";
+import https from "node:https";
+import { CanceledError, ProviderError } from "../../../../broker/contract/index.ts";
+import type { Access } from "./access.ts";
+
+export interface ApiRequest {
+  method: "GET" | "POST" | "DELETE" | "PATCH";
+  path: string;
+  body?: object;
+  /** Of the body; default JSON. */
+  contentType?: string;
+}
+
+export interface ApiReply {
+  status: number;
+  body: unknown;
+}
+
+export interface TransportLimits {
+  /** At once; the others wait in their order. */
+  maxRequests: number;
+  requestTimeoutMs: number;
+}
+
+/** Tries of one request, where the server said that it did nothing (429, 401), or the name makes it harmless. */
+const MAX_TRIES = 8;
+const RETRY_BASE_MS = 100;
+const RETRY_MAX_MS = 5_000;
+const MAX_REPLY_BYTES = 64 * 1024 * 1024;
+
+type Sent = { status: number; text: string; retryAfterMs: number | undefined };
+
+export class Transport {
+  readonly #access: Access;
+  readonly #limits: TransportLimits;
+  readonly #agent: https.Agent | http.Agent;
+  readonly #waiting: (() => void)[] = [];
+  #running = 0;
+  /** Until then the server has asked us to be quiet: performance.now() ms. */
+  #quietUntil = 0;
+  /** Requests by what became of them, for figures. */
+  readonly counters = { sent: 0, throttled: 0, failed: 0 };
+
+  constructor(access: Access, limits: TransportLimits) {
+    this.#access = access;
+    this.#limits = limits;
+    const options = { keepAlive: true, maxSockets: limits.maxRequests, scheduling: "lifo" as const };
+    this.#agent = access.server.protocol === "http:" ? new http.Agent(options) : new https.Agent(options);
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  /** Answers whatever status the server gave at last. `repeatable`: may be sent again though it is unknown what became
+   * of it. Throws CanceledError, and ProviderError (reason `unreachable`) where no answer could be had. */
+  async request(request: ApiRequest, signal: AbortSignal, repeatable: boolean): Promise<ApiReply> {
+    await this.#enter(signal);
+    try {
+      return await this.#tryUntilAnswered(request, signal, repeatable);
+    } finally {
+      this.#leave();
+    }
+  }
+
+  async #tryUntilAnswered(request: ApiRequest, signal: AbortSignal, repeatable: boolean): Promise<ApiReply> {
+    let refused = false;
+    for (let tries = 1; ; tries++) {
+      await wait(this.#quietUntil - performance.now(), signal);
+      let pauseMs = backoffMs(tries);
+      try {
+        const { status, text, retryAfterMs } = await this.#send(request, signal, refused);
+        const again = status === 429 || (status === 401 && !refused) || (status === 503 && repeatable);
+        if (!again || tries === MAX_TRIES) return { status, body: parse(text) };
+        refused ||= status === 401;
+        if (retryAfterMs !== undefined) pauseMs = retryAfterMs * (1 + Math.random() / 4);
+        if (status === 429) this.#throttled(pauseMs);
+      } catch (error) {
+        if (signal.aborted) throw canceled();
+        this.counters.failed++;
+        if (!repeatable || tries === MAX_TRIES || error instanceof ProviderError) throw unreachable(error);
+      }
+      await wait(pauseMs, signal);
+    }
+  }
+
+  #throttled(pauseMs: number): void {
+    this.counters.throttled++;
+    this.#quietUntil = Math.max(this.#quietUntil, performance.now() + pauseMs);
+  }
+
+  async #send(request: ApiRequest, signal: AbortSignal, anew: boolean): Promise<Sent> {
+    this.counters.sent++;
+    const timeout = AbortSignal.timeout(this.#limits.requestTimeoutMs);
+    const either = AbortSignal.any([signal, timeout]);
+    const response = await this.#open(request, either, this.#agent, anew);
+    const parts: Buffer[] = [];
+    let size = 0;
+    for await (const part of response) {
+      const bytes = Buffer.from(part);
+      size += bytes.length;
+      if (size > MAX_REPLY_BYTES) throw new ProviderError("the API server's answer is too long");
+      parts.push(bytes);
+    }
+    if (either.aborted) throw either.reason;
+    const after = Number(response.headers["retry-after"]);
+    const retryAfterMs = Number.isFinite(after) && after >= 0 ? Math.min(after, 60) * 1000 : undefined;
+    return { status: response.statusCode ?? 0, text: Buffer.concat(parts).toString("utf8"), retryAfterMs };
+  }
+
+  async #open(
+    { method, path, body, contentType = "application/json" }: ApiRequest,
+    signal: AbortSignal,
+    agent: https.Agent | http.Agent | undefined,
+    anew = false,
+  ): Promise<IncomingMessage> {
+    const { server, proxied } = this.#access;
+    const credentials = await this.#access.credentials(anew);
+    const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const headers = {
+      ...credentials.headers,
+      accept: "application/json",
+      "user-agent": "sandmesh-pool",
+      ...(content === undefined ? {} : { "content-type": contentType, "content-length": content.length }),
+    };
+    const { request } = server.protocol === "http:" ? http : https;
+    const base = server.pathname.replace(/\/$/, "");
+    return new Promise((resolve, reject) => {
+      const sent = request(
+        {
+          ...credentials,
+          agent: proxied ? credentials.agent : agent,
+          host: server.hostname.replace(/^\[|\]$/g, ""),
+          port: server.port,
+          path: `${base}${path}`,
+          method,
+          headers,
+          signal,
+        },
+        resolve,
+      );
+      sent.on("error", reject);
+      sent.end(content);
+    });
+  }
+
+  /** The lines of a watch, until the server or `signal` ends it, or nothing came for `silentMs`. A connection of its
+   * own, beside `maxRequests`. Throws ProviderError; `status` 200 is the only one that has lines. */
+  async *lines(path: string, signal: AbortSignal, silentMs: number): AsyncGenerator<string, void> {
+    const silence = new AbortController();
+    let timer = setTimeout(() => silence.abort(), silentMs);
+    try {
+      const either = AbortSignal.any([signal, silence.signal]);
+      const response = await this.#open({ method: "GET", path }, either, undefined);
+      if (response.statusCode !== 200) {
+        response.resume();
+        throw new WatchRefused(response.statusCode ?? 0);
+      }
+      let rest = "";
+      response.setEncoding("utf8");
+      for await (const part of response) {
+        clearTimeout(timer);
+        timer = setTimeout(() => silence.abort(), silentMs);
+        const text = rest + String(part);
+        const found = text.split("\n");
+        rest = found.pop() ?? "";
+        yield* found;
+      }
+    } finally {
+      clearTimeout(timer);
+      silence.abort();
+    }
+  }
+
+  async #enter(signal: AbortSignal): Promise<void> {
+    if (signal.aborted) throw canceled();
+    if (this.#running < this.#limits.maxRequests) {
+      this.#running++;
+      return;
+    }
+    // The place is handed over, so that nobody comes between.
+    await new Promise<void>((resolve, reject) => {
+      const go = (): void => {
+        signal.removeEventListener("abort", leave);
+        resolve();
+      };
+      const leave = (): void => {
+        const at = this.#waiting.indexOf(go);
+        if (at !== -1) this.#waiting.splice(at, 1);
+        reject(canceled());
+      };
+      signal.addEventListener("abort", leave, { once: true });
+      this.#waiting.push(go);
+    });
+  }
+
+  #leave(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#running--;
+    else next();
+  }
+}
+
+/** The server's answer to a watch was not 200. */
+export class WatchRefused extends Error {
+  readonly status: number;
+  constructor(status: number) {
+    super(`the watch was answered with status ${status}`);
+    this.status = status;
+  }
+}
+
+const canceled = (): CanceledError => new CanceledError("the request to the API server was canceled");
+
+function unreachable(cause: unknown): ProviderError {
+  if (cause instanceof ProviderError) return cause;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  return new ProviderError(`the API server gave no answer: ${message}`, { reason: "unreachable", cause });
+}
+
+/** Doubling, with jitter, so that many do not come back at once. */
+export function backoffMs(tries: number): number {
+  return Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (tries - 1)) * (0.5 + Math.random());
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // A proxy's page, or nothing: the status says it all.
+  }
+}
+
+/** Throws CanceledError when the signal is aborted meanwhile. */
+export function wait(ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.reject(canceled());
+  if (ms <= 0) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const done = (): void => {
+      signal.removeEventListener("abort", leave);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    const leave = (): void => {
+      clearTimeout(timer);
+      reject(canceled());
+    };
+    signal.addEventListener("abort", leave, { once: true });
+  });
+}

@@ -1,0 +1,81 @@
+// For the tests on a cluster: who they are there, what is left of them, by the API server's word and the node's own
+// processes, and how a daemon is ended from outside. They run by test/cluster/test, which says what that makes.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import pino from "pino";
+import * as v from "valibot";
+import { randomName } from "../../broker/contract/index.ts";
+import { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
+import { IMAGES } from "../images/kubernetes.ts";
+
+const ROOT = join(import.meta.dir, "..", "..");
+const DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
+export const quiet = pino({ level: process.env.SANDMESH_TEST_LOG ?? "silent" }, pino.destination(2));
+
+export const newMesh = (): string => `test-${randomName(6)}`;
+
+/** Settings for the real node; others over them. */
+export function settingsFor(mesh: string, more: Partial<v.InferInput<typeof KubernetesSettings>> = {}) {
+  return v.parse(KubernetesSettings, {
+    mesh,
+    daemon: { by: "image", image: IMAGES.daemon, pullPolicy: "Never" },
+    nodeSelector: { "sandmesh.test/real": "true" },
+    imagePullPolicy: "IfNotPresent",
+    ...more,
+  });
+}
+
+async function output(argv: string[]): Promise<string> {
+  const child = Bun.spawn(argv, { stdout: "pipe", stderr: "pipe" });
+  const [out, error] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  if ((await child.exited) !== 0) throw new Error(`${argv.join(" ")}: ${error}`);
+  return out;
+}
+
+/** By test/cluster/enter, kubectl is on the PATH and KUBECONFIG set. */
+export const kubectl = (...argv: string[]): Promise<string> => output(["kubectl", ...argv]);
+
+export const selectorOf = (mesh: string): string => `sandmesh.dev/mesh=${mesh}`;
+
+/** The mesh's pods by name, with their phase. */
+export async function podsOf(mesh: string): Promise<string[]> {
+  const format = "{range .items[*]}{.metadata.name}={.status.phase}{'\\n'}{end}";
+  const out = await kubectl("get", "pods", "-l", selectorOf(mesh), "-o", `jsonpath=${format}`);
+  return out.split("\n").filter((line) => line !== "");
+}
+
+/** The node's processes of pods by these uids, from the kernel. */
+export function processesOf(uids: ReadonlySet<string>): string[] {
+  const found: string[] = [];
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const group = readFileSync(`/proc/${pid}/cgroup`, "utf8");
+      const uid = group.match(/\/pod([0-9a-f-]{36})/)?.[1];
+      if (uid !== undefined && uids.has(uid)) found.push(`process ${pid} of pod ${uid}`);
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+  return found;
+}
+
+const ContainerId = v.pipe(v.string(), v.regex(/^containerd:\/\/[0-9a-f]+$/));
+
+/** Ends the sandbox's first process with SIGKILL, as soon as it runs. */
+export async function killDaemon(sandbox: string): Promise<void> {
+  await kubectl("wait", `pod/${sandbox}`, "--for=jsonpath={.status.phase}=Running", "--timeout=30s");
+  const path = "{.status.containerStatuses[?(@.name=='sandbox')].containerID}";
+  const id = v.parse(ContainerId, await kubectl("get", "pod", sandbox, "-o", `jsonpath=${path}`)).slice(13);
+  const ctr = ["ctr", "--address", join(DIR, "containerd.sock"), "-n", "k8s.io"];
+  await output([...ctr, "tasks", "kill", "-s", "SIGKILL", id]);
+}
+
+/** Takes away what a failed test has left. */
+export async function removePods(mesh: string): Promise<void> {
+  await kubectl("delete", "pods", "-l", selectorOf(mesh), "--grace-period=1", "--wait=true", "--timeout=60s");
+}
+
+export const inCheckout = (...path: string[]): string => join(ROOT, ...path);

@@ -1,0 +1,102 @@
+// The images of the cluster's tests, put into its node without a registry: the daemon's own, and tasks' of each kind.
+//
+//   bun test/images/kubernetes.ts [--debian]     imports them into the cluster of test/cluster/up
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { buildDaemon } from "../../agent/build.ts";
+import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive } from "./images.ts";
+
+export const IMAGES = {
+  daemon: "sandmesh.test/daemon:1",
+  busybox: "sandmesh.test/busybox:1",
+  /** The same, to run as uid 1000 by its own configuration. */
+  user: "sandmesh.test/user:1",
+  /** One static program, /echo: no shell, no folders. */
+  scratch: "sandmesh.test/scratch:1",
+  debian: "sandmesh.test/debian:1",
+} as const;
+
+const CLUSTER = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
+const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "sandmesh/images");
+const here = import.meta.dir;
+
+/** What a task of software engineering needs; a key of the cache with the release. */
+const DEBIAN = { release: "bookworm", packages: "git,python3,make,procps" };
+
+async function run(argv: string[]): Promise<void> {
+  const child = Bun.spawn(argv, { stdout: "ignore", stderr: "pipe" });
+  const said = await new Response(child.stderr).text();
+  if ((await child.exited) !== 0) throw new Error(`${argv.join(" ")}: ${said.slice(-2000)}`);
+}
+
+/** The daemon's folder as an image's root, for image volumes; and a `cp`, for the pods that must copy it. */
+async function daemonEntries(): Promise<Entry[]> {
+  const folder = buildDaemon();
+  const entries: Entry[] = [
+    { name: "bin", type: "directory" },
+    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
+    { name: "bin/cp", type: "symlink", linkname: "busybox" },
+  ];
+  for (const name of await readdir(folder, { recursive: true })) {
+    const { mode } = await stat(join(folder, name));
+    if ((await stat(join(folder, name))).isDirectory()) entries.push({ name, type: "directory" });
+    else entries.push({ name, content: await readFile(join(folder, name)), mode: mode & 0o777 });
+  }
+  return entries;
+}
+
+async function archives(folder: string): Promise<string[]> {
+  const busybox = await busyboxEntries();
+  const echo: Entry = { name: "echo", content: await readFile(BUSYBOX), mode: 0o755 };
+  const config = { Env: ["PATH=/bin", "FROM_IMAGE=kept"], WorkingDir: "/home/agent" };
+  const parts = {
+    daemon: { layers: [await daemonEntries()] },
+    busybox: { layers: [busybox], config },
+    user: { layers: [busybox], config: { ...config, User: "1000" } },
+    scratch: { layers: [[echo]] },
+  };
+  const made: string[] = [];
+  for (const name of ["daemon", "busybox", "user", "scratch"] as const) {
+    made.push(await makeDockerArchive(join(folder, `${name}.tar`), parts[name], IMAGES[name]));
+  }
+  return made;
+}
+
+/** By debootstrap, two minutes the first time; cached. Answers the docker archive's path. */
+async function debianArchive(): Promise<string> {
+  const key = Bun.hash(JSON.stringify(DEBIAN)).toString(36);
+  const path = join(CACHE, `debian-${key}.tar`);
+  if (await Bun.file(path).exists()) return path;
+  await mkdir(CACHE, { recursive: true });
+  const work = await mkdtemp(join(CACHE, "work-"));
+  try {
+    await run([
+      "bash",
+      join(here, "kubernetes-debian"),
+      work,
+      DEBIAN.release,
+      DEBIAN.packages,
+      IMAGES.debian,
+    ]);
+    await rename(join(work, "image.tar"), path);
+  } finally {
+    await rm(work, { recursive: true, force: true });
+  }
+  return path;
+}
+
+/** Puts them into the node of the cluster that is up; those that are there already are replaced. */
+export async function importImages({ debian = false } = {}): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-images-"));
+  const bin = (await Bun.$`bash ${join(here, "..", "cluster", "build")}`.quiet().text()).trim();
+  try {
+    const all = [...(await archives(folder)), ...(debian ? [await debianArchive()] : [])];
+    const ctr = [join(bin, "ctr"), "--address", join(CLUSTER, "containerd.sock"), "-n", "k8s.io"];
+    for (const path of all) await run([...ctr, "images", "import", path]);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+if (import.meta.main) await importImages({ debian: process.argv.includes("--debian") });
