@@ -4,8 +4,9 @@ import { join } from "node:path";
 import { toSandmeshError } from "../broker/contract/index.ts";
 import { dim, duration, green, red, table } from "../sdk/cli/output.ts";
 import { connect, type Mesh, type Sandbox } from "../sdk/typescript/mod.ts";
-import { sandmeshHome } from "./local/home.ts";
+import { sandmeshHome } from "../sdk/typescript/settings.ts";
 import { describeLeft, down, up } from "./local/up.ts";
+import { percentile } from "./percentile.ts";
 import { type ReplayedStep, replay } from "./replay/replay.ts";
 import { loadTrajectories, type Trajectory } from "./replay/trajectory.ts";
 
@@ -77,9 +78,6 @@ async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<Replayed[]> 
   await run.close();
   return replayed;
 }
-
-const percentile = (values: number[], share: number): number =>
-  [...values].sort((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * share))] ?? 0;
 
 /** "9/10": of those whose recording says. */
 function agreement(steps: ReplayedStep[], what: "exit" | "output"): string {

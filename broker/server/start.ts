@@ -1,19 +1,10 @@
 // Starts a nats-server that dies with its owner, and waits until it takes connections.
 import { type ChildProcess, spawn } from "node:child_process";
-import {
-  accessSync,
-  chmodSync,
-  constants,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { accessSync, chmodSync, constants, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { delimiter, join, resolve } from "node:path";
 import * as v from "valibot";
 import { ConnectionError, decode } from "../contract/index.ts";
+import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary } from "./binary.ts";
 import { formatConfig } from "./config.ts";
 import type { KeyRing } from "./keyring.ts";
@@ -243,12 +234,6 @@ function readIfThere(path: string): string | undefined {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;
   }
-}
-
-function writePrivate(path: string, content: string): void {
-  const temporary = `${path}.${process.pid}.tmp`;
-  writeFileSync(temporary, content, { mode: 0o600 });
-  renameSync(temporary, path);
 }
 
 function which(program: string): string | undefined {

@@ -7,8 +7,8 @@ import { describePoolConfig } from "../../pool/config.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
+import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
-import { sandmeshHome } from "../local/home.ts";
 import { describeLeft, down, up } from "../local/up.ts";
 
 /** This machine's user as a user of the mesh: an id, and none of the reserved ones. */

@@ -17,11 +17,12 @@ import {
   UnreachableError,
 } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
+import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { type Child, keepRunning } from "./child.ts";
-import { type HomePaths, makeHome, nameProcess, runningSupervisor, writePrivate } from "./home.ts";
+import { type HomePaths, makeHome, nameProcess, runningSupervisor } from "./home.ts";
 import { endLocal, leftBehind, localSettings } from "./left.ts";
 
 const TENANT = "default";

@@ -34,10 +34,17 @@ export interface Settings {
   user: string;
 }
 
-/** `SANDMESH_HOME`, or `$XDG_STATE_HOME/sandmesh`, or `~/.local/state/sandmesh`. */
-export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {
+/** Where a one-machine mesh keeps its state: `SANDMESH_HOME`, or `$XDG_STATE_HOME/sandmesh`, or
+ * `~/.local/state/sandmesh`. */
+export function sandmeshHome(env: NodeJS.ProcessEnv = process.env): string {
   const base = env.XDG_STATE_HOME || join(homedir(), ".local", "state");
-  return join(env.SANDMESH_HOME || join(base, "sandmesh"), "mesh.json");
+  return env.SANDMESH_HOME || join(base, "sandmesh");
+}
+
+export const MESH_FILE = "mesh.json";
+
+export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {
+  return join(sandmeshHome(env), MESH_FILE);
 }
 
 /** Throws NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed. */

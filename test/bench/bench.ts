@@ -10,11 +10,7 @@ export const progress = (line: string): void => {
   process.stderr.write(`${line}\n`);
 };
 
-/** The value below which `share` (0 to 1) of them are; NaN of none. */
-export function percentile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
-}
+export { percentile } from "../../deploy/percentile.ts";
 
 export const round = (value: number, digits = 3): number => Number(value.toFixed(digits));
 

@@ -5,17 +5,16 @@ import type { Identity } from "./layout.ts";
 
 /** Whether exactly that process still runs. A zombie does not. */
 export function isAlive(identity: Identity | undefined): identity is Identity {
-  if (identity === undefined) return false;
-  const stat = statOf(identity.pid);
-  return stat !== undefined && stat.start === identity.start && stat.state !== "Z" && stat.state !== "X";
+  return identity !== undefined && startOf(identity.pid) === identity.start;
 }
 
-function statOf(pid: number): { state: string; start: number } | undefined {
+/** When a process began, in clock ticks after boot; undefined where it is gone or a zombie. */
+export function startOf(pid: number): number | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "latin1");
     // The name may hold spaces and brackets: fields are counted from its last one (proc(5): 3 state, 22 starttime).
-    const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
-    return { state: fields[0] ?? "X", start: Number(fields[19]) };
+    const [state, ...fields] = text.slice(text.lastIndexOf(")") + 2).split(" ");
+    return state === "Z" || state === "X" ? undefined : Number(fields[18]);
   } catch {
     return undefined;
   }

@@ -1,5 +1,5 @@
 // context: a sandbox, or the pool, for the nats CLI.
-import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
@@ -11,18 +11,13 @@ import {
   replyPrefix,
   sandboxSubject,
 } from "../../../broker/contract/index.ts";
-
+import { writePrivate } from "../../../broker/credentials/private-file.ts";
 import { meshFilePath, resolveSettings } from "../../typescript/settings.ts";
 import { globalsOf, withOutput } from "../context.ts";
 
 /** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`. */
 function contextFolder(env: NodeJS.ProcessEnv): string {
   return join(env.XDG_CONFIG_HOME || join(homedir(), ".config"), "nats", "context");
-}
-
-function writePrivate(path: string, content: string): void {
-  writeFileSync(`${path}.tmp`, content, { mode: 0o600 });
-  renameSync(`${path}.tmp`, path);
 }
 
 export function addContext(program: Command): void {
