@@ -96,17 +96,18 @@ export async function testServer(options: Partial<ServerOptions> = {}): Promise<
   };
 }
 
-/** Waits until `holds` is true (or answers something), looking every few milliseconds; throws after `withinMs`. */
+/** Waits until `holds` is true (or answers something), looking every `everyMs`; throws after `withinMs`. */
 export async function until<T>(
   what: string,
   holds: () => T | false | undefined | Promise<T | false | undefined>,
   withinMs = 10_000,
+  everyMs = 5,
 ): Promise<T> {
   const deadline = performance.now() + withinMs;
   for (;;) {
     const value = await holds();
     if (value !== false && value !== undefined) return value;
     if (performance.now() > deadline) throw new Error(`not within ${withinMs} ms: ${what}`);
-    await new Promise((go) => setTimeout(go, 5));
+    await new Promise((go) => setTimeout(go, everyMs));
   }
 }

@@ -2,6 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { until } from "../../broker/server/testing.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
 import { down, type Left, up } from "../../deploy/local/up.ts";
 
@@ -72,15 +73,11 @@ export async function localMesh(options: UpOptions = {}): Promise<LocalMesh> {
   };
 }
 
-/** Asks until it holds; throws what it was waiting for after `limitMs`. */
+/** `until` for what costs a process or a scan of /proc to ask: seldom, and longer. */
 export async function eventually(
   what: string,
   holds: () => Promise<boolean> | boolean,
   limitMs = 20_000,
 ): Promise<void> {
-  const deadline = Date.now() + limitMs;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`gave up waiting for: ${what}`);
-    await Bun.sleep(50);
-  }
+  await until(what, holds, limitMs, 50);
 }
