@@ -1,10 +1,10 @@
 // The way in.
-import { CanceledError } from "../../broker/contract/index.ts";
 import { Mesh } from "./mesh.ts";
 import { resolveSettings, type SettingsOptions } from "./settings.ts";
 import { type Duration, milliseconds } from "./units.ts";
 import { Caller } from "./wire/caller.ts";
 import { openLink } from "./wire/open.ts";
+import { throwIfAborted } from "./wire/pause.ts";
 import { Pulse } from "./wire/pulse.ts";
 
 export interface ConnectOptions extends SettingsOptions {
@@ -38,8 +38,4 @@ export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
     ...(run !== undefined && { run }),
     ...(lease !== undefined && { lease }),
   });
-}
-
-function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
 }

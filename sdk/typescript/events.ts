@@ -1,6 +1,5 @@
 // What happens in the mesh, as the pool tells it.
 import {
-  CanceledError,
   ConnectionError,
   check,
   decode,
@@ -12,6 +11,7 @@ import {
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
 import type { Caller } from "./wire/caller.ts";
+import { throwIfAborted } from "./wire/pause.ts";
 
 export interface EventFilter {
   /** Of this run only. */
@@ -53,8 +53,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
   void link.closed.then(stop);
   try {
     for (;;) {
-      if (signal?.aborted === true)
-        throw new CanceledError("canceled by the caller", { cause: signal.reason });
+      throwIfAborted(signal);
       const event = waiting.shift();
       if (event !== undefined) yield event;
       else if (caller.closed !== undefined) throw new ConnectionError("the connection to the mesh is closed");

@@ -93,7 +93,7 @@ export class Mesh implements AsyncDisposable {
     this.#renewer = new Renewer(settings, (message) => this.#tenure.refused(message));
     this.#tenure = new Tenure(caller, this.#renewer);
     this.#lease = options.lease;
-    this.defaultRun = options.run ?? `${settings.user.slice(0, 40)}-${randomName(10)}`;
+    this.defaultRun = options.run ?? newRunId(settings.user);
     if (options.run === undefined) this.#tenure.own(this.defaultRun);
     this.#releasing = {
       handleSignals: options.handleSignals,
@@ -164,7 +164,7 @@ export class Mesh implements AsyncDisposable {
 
   /** A run: its sandboxes are renewed together, and closing it ends them all at once. Default: a new one. */
   run(id?: string, options: { lease?: Duration } = {}): Run {
-    const run = id ?? `${this.user.slice(0, 40)}-${randomName(10)}`;
+    const run = id ?? newRunId(this.user);
     this.#tenure.own(run);
     return new Run(this, run, options.lease ?? this.#lease);
   }
@@ -266,6 +266,9 @@ export class Mesh implements AsyncDisposable {
     await this.close();
   }
 }
+
+/** 50 random bits, behind as much of the user's name as an id of 63 characters has room for. */
+const newRunId = (user: string): string => `${user.slice(0, 40)}-${randomName(10)}`;
 
 function orderOf(what: Releasable): { sandbox: string } | { lease: string } | { run: string } {
   if (typeof what !== "string") return what;

@@ -56,10 +56,6 @@ export class Tenure {
     this.#owned.add(run);
   }
 
-  disown(run: string): void {
-    this.#owned.delete(run);
-  }
-
   /** An acquire begins: from now on the run is renewed and its losses are heard. */
   enter(run: string, leaseMs: number): void {
     let state = this.#runs.get(run);

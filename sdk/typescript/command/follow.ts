@@ -18,7 +18,7 @@ import type { AnswerStream } from "../../../broker/link/link.ts";
 import type { Box } from "../wire/box.ts";
 import { ABSENT_MS } from "../wire/caller.ts";
 import { pause } from "../wire/pause.ts";
-import { Watch, withStarted } from "../wire/watch.ts";
+import { LINK_TIMEOUT_MS, Watch, withStarted } from "../wire/watch.ts";
 import { Progress, parseFrame } from "./frames.ts";
 import { CREDIT_BYTES, type WireExec } from "./request.ts";
 
@@ -34,8 +34,6 @@ export interface FollowOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Above any stream's silence: the watch closes what is silent, not the link's timer. */
-const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
 /** Answers with missing bytes, one after another, after which they count as lost for good. */
 const MAX_GAPS = 5;
 

@@ -17,7 +17,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import { CREDIT_BYTES } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
-import { Watch } from "../wire/watch.ts";
+import { LINK_TIMEOUT_MS, Watch } from "../wire/watch.ts";
 
 const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
 
@@ -27,9 +27,6 @@ export interface ReadRange {
   /** At most this many bytes; default all. */
   length?: number;
 }
-
-/** A link's timer is not needed: the watch closes what is silent. */
-const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
 
 /** The bytes of `read` or `pack`, in order; reading slowly holds the sandbox's side back. What was cut off is not
  * resumed, since the file may be another one by then: throws ConnectionError. Throws FileError. */

@@ -1,4 +1,5 @@
-// A wait that an AbortSignal cuts short.
+// A wait that an AbortSignal cuts short, and what an aborted one throws.
+import { CanceledError } from "../../../broker/contract/index.ts";
 
 /** Resolves after `ms`, or as soon as `signal` aborts; never rejects. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
@@ -12,4 +13,9 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(done, ms);
     signal?.addEventListener("abort", done);
   });
+}
+
+/** Throws CanceledError where the caller's signal has aborted, with its reason as the cause. */
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
 }

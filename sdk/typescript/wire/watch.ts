@@ -11,6 +11,8 @@ import type { AnswerStream } from "../../../broker/link/link.ts";
 import type { Box } from "./box.ts";
 import type { Waiting } from "./pulse.ts";
 
+/** The link's own time limit for a stream that a watch guards: above any silence, which is the watch's to judge. */
+export const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
 /** No frame for this long: find out whether the sandbox is there. */
 const FIRST_QUIET_MS = 5_000;
 const QUIET_MS = 15_000;
@@ -56,10 +58,6 @@ export class Watch implements Waiting {
   heard(): void {
     this.#heardAt = Date.now();
     this.#inquiredAt = 0;
-  }
-
-  get failure(): SandmeshError | undefined {
-    return this.#failure;
   }
 
   throwIfStopped(): void {
