@@ -5,6 +5,7 @@
 import type { Sandbox } from "../../sdk/typescript/mod.ts";
 import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
+import { CpuMeter, meshPids } from "./usage.ts";
 
 const ROUNDS = 10;
 const NOOP = ["/bin/true"];
@@ -32,7 +33,7 @@ async function throughput(count: number, width: number, once: () => Promise<unkn
   return (count / (performance.now() - began)) * 1000;
 }
 
-async function measure(box: Sandbox, n: number): Promise<object> {
+async function measure(box: Sandbox, home: string, n: number): Promise<object> {
   const each = Math.max(1, Math.round(n / ROUNDS));
   const times: Record<"floor" | "argv" | "ping" | "shellFloor" | "shell" | "session", number[]> = {
     floor: [],
@@ -44,18 +45,23 @@ async function measure(box: Sandbox, n: number): Promise<object> {
   };
   const c32: number[] = [];
   const c32Floor: number[] = [];
+  const pids = meshPids(home);
+  const cpu = new CpuMeter(pids);
+  const c32Cpu = new CpuMeter(pids);
   const session = await box.shell();
   await installFloor(box);
   await timed(100, () => box.exec(NOOP, { check: true }));
   for (let i = 0; i < ROUNDS; i++) {
     times.floor.push(...(await runFloor(box, each, 1, NOOP)).ms);
-    times.argv.push(...(await timed(each, () => box.exec(NOOP, { check: true }))));
+    times.argv.push(...(await cpu.during(each, () => timed(each, () => box.exec(NOOP, { check: true })))));
     times.ping.push(...(await timed(each, () => box.ping())));
     times.shellFloor.push(...(await runFloor(box, each, 1, ["/bin/bash", "-c", SHELL_NOOP])).ms);
     times.shell.push(...(await timed(each, () => box.exec(SHELL_NOOP, { check: true }))));
     times.session.push(...(await timed(each, () => session.exec(SHELL_NOOP))));
     c32Floor.push((await runFloor(box, each * 4, 32, NOOP)).per_s);
-    c32.push(await throughput(each * 4, 32, () => box.exec(NOOP, { check: true })));
+    c32.push(
+      await c32Cpu.during(each * 4, () => throughput(each * 4, 32, () => box.exec(NOOP, { check: true }))),
+    );
     progress(
       `round ${i + 1}/${ROUNDS}: floor ${round(percentile(times.floor, 0.5))} ms, argv ${round(percentile(times.argv, 0.5))} ms`,
     );
@@ -74,10 +80,13 @@ async function measure(box: Sandbox, n: number): Promise<object> {
     session_p50_ms: p50(times.session),
     c32_per_s: Math.round(percentile(c32, 0.5)),
     c32_floor_per_s: Math.round(percentile(c32Floor, 0.5)),
+    // Of a no-op; the child's own time is not in it.
+    ...cpu.fields(),
+    ...c32Cpu.fields("c32_"),
   };
 }
 
-await bench({}, async ({ mesh }) => {
+await bench({}, async ({ mesh, home }) => {
   await using box = await mesh.acquire({ image: "host" });
-  return await measure(box, numberFlag("--n", 2000));
+  return await measure(box, home, numberFlag("--n", 2000));
 });

@@ -1,0 +1,119 @@
+// What the processes of a benchmark's mesh use, from /proc. Linux, and as root (the daemon hides from others).
+import { readdirSync, readFileSync } from "node:fs";
+
+interface Process {
+  pid: number;
+  parent: number;
+  args: string;
+}
+
+function processes(): Process[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const stat = readFileSync(`/proc/${name}/stat`, "latin1");
+        const parent = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+        const args = readFileSync(`/proc/${name}/cmdline`, "latin1").replaceAll("\0", " ");
+        return [{ pid: Number(name), parent, args }];
+      } catch {
+        return []; // It has ended meanwhile.
+      }
+    });
+}
+
+export interface MeshPids {
+  client: number;
+  server: number;
+  daemon: number;
+  relay: number | undefined;
+}
+
+/** Of a mesh with one sandbox of the local provider, whose state is in `home`. */
+export function meshPids(home: string): MeshPids {
+  const all = processes();
+  const parents = new Map(all.map(({ pid, parent }) => [pid, parent]));
+  const ours = new Set(all.filter(({ args }) => args.includes(home)).map(({ pid }) => pid));
+  const below = (pid: number): boolean => {
+    for (let at: number | undefined = pid; at !== undefined && at > 1; at = parents.get(at))
+      if (ours.has(at)) return true;
+    return false;
+  };
+  const find = (mark: string): number | undefined =>
+    all.find(({ pid, args }) => args.includes(mark) && !args.startsWith("/usr/bin/python") && below(pid))
+      ?.pid;
+  const need = (mark: string): number => {
+    const pid = find(mark);
+    if (pid === undefined) throw new Error(`no ${mark} runs in this mesh`);
+    return pid;
+  };
+  const [server, daemon] = [need("nats-server"), need("sandmesh-daemon")];
+  return { client: process.pid, server, daemon, relay: find("relay-process") };
+}
+
+/** CPU time of all threads that live, microseconds. */
+export function cpuUs(pid: number): number {
+  let ns = 0;
+  for (const task of readdirSync(`/proc/${pid}/task`)) {
+    try {
+      ns += Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, "latin1").split(" ")[0]);
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+  return ns / 1000;
+}
+
+/** Private and dirty memory, MB (2^20). */
+export function privateDirtyMb(pid: number): number {
+  const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, "latin1");
+  return Number(/Private_Dirty:\s+(\d+)/.exec(rollup)?.[1]) / 1024;
+}
+
+/** How often any thread of it went to sleep by itself, so far. */
+export function sleeps(pid: number): number {
+  return readdirSync(`/proc/${pid}/task`)
+    .map((task) => readFileSync(`/proc/${pid}/task/${task}/status`, "latin1"))
+    .reduce((sum, status) => sum + Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(status)?.[1]), 0);
+}
+
+/** Adds up what each process uses while `work` is under way, over several calls. */
+export class CpuMeter {
+  readonly #pids: MeshPids;
+  readonly #used = { client: 0, server: 0, daemon: 0, relay: 0 };
+  #count = 0;
+
+  constructor(pids: MeshPids) {
+    this.#pids = pids;
+  }
+
+  async during<T>(count: number, work: () => Promise<T>): Promise<T> {
+    const before = this.#now();
+    const result = await work();
+    const after = this.#now();
+    for (const name of ["client", "server", "daemon", "relay"] as const)
+      this.#used[name] += after[name] - before[name];
+    this.#count += count;
+    return result;
+  }
+
+  #now() {
+    const { client, server, daemon, relay } = this.#pids;
+    return {
+      client: cpuUs(client),
+      server: cpuUs(server),
+      daemon: cpuUs(daemon),
+      relay: relay === undefined ? 0 : cpuUs(relay),
+    };
+  }
+
+  /** Microseconds a command, as fields of a report. */
+  fields(prefix = ""): Record<string, number> {
+    return Object.fromEntries(
+      Object.entries(this.#used).map(([name, us]) => [
+        `${prefix}${name}_cpu_us`,
+        Math.round(us / this.#count),
+      ]),
+    );
+  }
+}
