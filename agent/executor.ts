@@ -4,6 +4,7 @@ import { SessionClosedError } from "../broker/contract/index.ts";
 import type { Executor, ExecutorInfo, Files, Trees } from "../broker/endpoint/executor.ts";
 import type { Commands } from "./exec/exec.ts";
 import type { Engine } from "./native/engine.ts";
+import { Ports } from "./ports/ports.ts";
 import type { Environment } from "./process/environment.ts";
 import { DAEMON_VERSION } from "./process/version.ts";
 import type { SessionCommands } from "./session/sessions.ts";
@@ -23,6 +24,7 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
   );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
   const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd }));
+  const ports = new Ports();
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
     const { createInfo } = await import("./info/info.ts");
     return createInfo({
@@ -34,13 +36,18 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
   };
   return {
     exec: (request, sink) =>
-      request.session === undefined ? commands.exec(request, sink) : sessions.exec(request, sink),
+      request.port !== undefined
+        ? ports.exec(request.port, request, sink)
+        : request.session === undefined
+          ? commands.exec(request, sink)
+          : sessions.exec(request, sink),
     files,
     trees,
     sessions,
     info: async () => (await loadInfo())(),
     async close(graceMs) {
       trees.close();
+      ports.close();
       await Promise.all([sessions.closeAll(graceMs), commands.close(graceMs)]);
     },
   };

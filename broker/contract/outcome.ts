@@ -14,6 +14,8 @@ export const NOT_STARTED_REASONS = [
   "out_of_memory",
   "out_of_pids",
   "out_of_files",
+  "connect_failed",
+  "listen_failed",
 ] as const;
 
 const Ms = v.pipe(v.number(), v.integer(), v.minValue(0));

@@ -53,7 +53,7 @@ describe("messages", () => {
 });
 
 test("every rule of a schema reaches the JSON Schema: none is left without a word", () => {
-  const known = ["exactly one of argv and shell is needed", "a session takes a shell line"];
+  const known = ["exactly one of argv, shell and port is needed", "a session takes a shell line"];
   known.push("name exactly one of sandbox, lease and run");
   const found = new Set<string>();
   const walk = (value: unknown, at: string): void => {

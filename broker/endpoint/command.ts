@@ -35,6 +35,11 @@ export interface Holder {
 
 const NOBODY: ReadonlySet<Listener> = new Set();
 
+function portText(port: ParsedExec["port"]): string {
+  if (port === undefined) return "";
+  return port.type === "accept" ? `accept ${port.connection}` : `${port.type} ${port.host}:${port.port}`;
+}
+
 export class Command implements CommandSink {
   readonly id: string;
   /** The first 200 characters, for lists. */
@@ -67,7 +72,7 @@ export class Command implements CommandSink {
   /** `large`: the request is too large to be kept beside the command. */
   constructor(id: string, request: ParsedExec, large: boolean, context: Context, holder: Holder) {
     this.id = id;
-    this.text = (request.shell ?? request.argv?.join(" ") ?? "").slice(0, 200);
+    this.text = (request.shell ?? request.argv?.join(" ") ?? portText(request.port)).slice(0, 200);
     this.session = request.session;
     this.#content = large || request.stdin !== undefined ? contentOf(request) : request;
     this.#timeoutMs = request.timeout_ms;

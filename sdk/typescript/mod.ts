@@ -49,6 +49,7 @@ export type { EventFilter } from "./events.ts";
 export { type Content, Files, type SearchOptions, type WriteOptions } from "./files/files.ts";
 export type { FileChange } from "./files/watch.ts";
 export { type AcquireManyOptions, type AcquireOptions, Mesh, type Releasable } from "./mesh.ts";
+export type { ExposeOptions, Forward, ForwardOptions } from "./ports/ports.ts";
 export { Run } from "./run.ts";
 export { Sandbox } from "./sandbox.ts";
 export { MeshFile, meshFilePath } from "./settings.ts";

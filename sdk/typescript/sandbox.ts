@@ -13,6 +13,7 @@ import { openSession, type Session, type ShellOptions, stream } from "./command/
 import type { CommandStream } from "./command/stream.ts";
 import { openTerminal, type Terminal, type TerminalOptions } from "./command/terminal.ts";
 import { type Abortable, Files } from "./files/files.ts";
+import { type ExposeOptions, expose, type Forward, type ForwardOptions, forward } from "./ports/ports.ts";
 import type { Box } from "./wire/box.ts";
 
 /** Who keeps it alive. */
@@ -94,6 +95,18 @@ export class Sandbox implements AsyncDisposable {
   /** Opens a terminal with a shell, or a command, on it. */
   terminal(options: TerminalOptions = {}): Promise<Terminal> {
     return openTerminal(this.#box, options);
+  }
+
+  /** Reaches a server in the sandbox: each connection to the port of this machine that it answers is one to `port`
+   * there. `await using` or `close` ends it. */
+  forward(port: number, options: ForwardOptions = {}): Promise<Forward> {
+    return forward(this.#box, port, options);
+  }
+
+  /** Lets the sandbox reach a server of this machine: each connection in the sandbox to the port that it answers is one
+   * to `localPort` here. `await using` or `close` ends it. */
+  expose(localPort: number, options: ExposeOptions = {}): Promise<Forward> {
+    return expose(this.#box, localPort, options);
   }
 
   /** Resolves when the daemon has answered; to the time that took, ms. */

@@ -22,8 +22,36 @@ const Pty = v.object({
   term: v.optional(text("TERM", 64, 1), "xterm-256color"),
 });
 
+const Host = text("Name or address, as the sandbox sees it", 255, 1);
+
+/** A TCP connection in place of a program: what is written to stdin goes to the other side, what that sends is stdout,
+ * and the end is `exited` 0 when both sides have closed, 1 where the connection was cut. */
+const Port = v.variant("type", [
+  v.object({
+    type: v.pipe(v.literal("connect"), v.description("To a server that the sandbox reaches")),
+    host: v.optional(Host, "127.0.0.1"),
+    port: whole("TCP port", 65535, 1),
+  }),
+  v.object({
+    type: v.pipe(
+      v.literal("listen"),
+      v.description(
+        "Listens; stdout tells the port in its first line, then the number of each connection in a line",
+      ),
+    ),
+    host: v.optional(Host, "127.0.0.1"),
+    port: v.optional(whole("TCP port; 0: any", 65535), 0),
+  }),
+  v.object({
+    type: v.pipe(v.literal("accept"), v.description("Takes over a connection, within 10 s")),
+    listener: v.pipe(CommandId, v.description("The listening exec's id")),
+    connection: whole("Its number", undefined, 1),
+  }),
+]);
+export type Port = v.InferOutput<typeof Port>;
+
 /**
- * `exec`. Exactly one of `argv` and `shell`. Answered by zero or more chunk frames and one end frame; without
+ * `exec`. Exactly one of `argv`, `shell` and `port`. Answered by zero or more chunk frames and one end frame; without
  * `credit_bytes` by the end frame alone, with at most MAX_INLINE_BYTES of each stream in it.
  */
 export const ExecRequest = v.pipe(
@@ -41,6 +69,7 @@ export const ExecRequest = v.pipe(
       ),
     ),
     shell: v.optional(text("A line for the image's shell", MAX_ARG_BYTES - 1)),
+    port: v.optional(v.pipe(Port, v.description("A TCP connection in place of a program"))),
     session: v.optional(v.pipe(Id, v.description("Run the shell line in this open session"))),
     cwd: v.optional(Path),
     env: v.optional(Env),
@@ -73,8 +102,8 @@ export const ExecRequest = v.pipe(
     credit_bytes: v.optional(whole("Stream, this far ahead of the reader", 16 * 1024 * 1024)),
   }),
   v.check(
-    (r) => (r.argv === undefined) !== (r.shell === undefined),
-    "exactly one of argv and shell is needed",
+    (r) => [r.argv, r.shell, r.port].filter((x) => x !== undefined).length === 1,
+    "exactly one of argv, shell and port is needed",
   ),
   v.check((r) => r.session === undefined || r.shell !== undefined, "a session takes a shell line"),
 );

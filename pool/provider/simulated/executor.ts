@@ -1,6 +1,11 @@
 // What executes in a virtual sandbox: a small interpreter and files in memory. Honest: what it does not understand is
 // refused as a real one refuses it.
-import { type Outcome, SessionClosedError, type SessionView } from "../../../broker/contract/index.ts";
+import {
+  type Outcome,
+  SessionClosedError,
+  type SessionView,
+  UnsupportedError,
+} from "../../../broker/contract/index.ts";
 import type {
   CommandSink,
   Executor,
@@ -43,6 +48,8 @@ export class VirtualExecutor implements Executor {
   }
 
   exec(request: ParsedExec, sink: CommandSink): RunningCommand {
+    if (request.port !== undefined)
+      throw new UnsupportedError("a simulated sandbox has no ports", { field: "port", started: "no" });
     const session = this.#session(request.session);
     const place = session?.place ?? { cwd: this.#cwd };
     const surroundings = { files: this.files, env: environment(session?.env ?? this.#env, request), place };

@@ -260,7 +260,7 @@ def _session_takes_shell(value: dict[str, Any]) -> None:
 
 
 _RULES: dict[str, Callable[[dict[str, Any]], None]] = {
-    "exactly one of argv and shell is needed": _exactly_one("argv", "shell"),
+    "exactly one of argv, shell and port is needed": _exactly_one("argv", "shell", "port"),
     "a session takes a shell line": _session_takes_shell,
     "name exactly one of sandbox, lease and run": _exactly_one("sandbox", "lease", "run"),
 }

@@ -1,0 +1,190 @@
+// TCP between this machine and a sandbox, both ways, over the mesh: no port of the sandbox is open to any network.
+import { connect, createServer, type Server, type Socket } from "node:net";
+import {
+  newUuidV7,
+  ProviderError,
+  type RequestOf,
+  type SANDBOX_VERBS,
+} from "../../../broker/contract/index.ts";
+import { Follower } from "../command/follow.ts";
+import { CREDIT_BYTES } from "../command/request.ts";
+import { StdinWriter } from "../command/stdin.ts";
+import { CommandStream } from "../command/stream.ts";
+import type { Box } from "../wire/box.ts";
+
+type Port = NonNullable<RequestOf<(typeof SANDBOX_VERBS)["exec"]>["port"]>;
+
+/** A connection has no end that is known beforehand. */
+const UNLIMITED_BYTES = 64 * 1024 * 1024 * 1024;
+
+function open(box: Box, port: Port): CommandStream {
+  const id = newUuidV7();
+  const exec = {
+    id,
+    port,
+    stdin_open: true,
+    output_limit_bytes: UNLIMITED_BYTES,
+    credit_bytes: CREDIT_BYTES,
+  };
+  return new CommandStream(box, id, new Follower(box, { id, exec, keep: "head" }), { onLeave: "cancel" });
+}
+
+/** Copies both ways until both are at their end; a cut on either side cuts the other. Never rejects. */
+async function join(box: Box, socket: Socket, port: Port): Promise<void> {
+  socket.setNoDelay(true);
+  const stream = open(box, port);
+  const stdin = new StdinWriter(box, stream.id);
+  socket.on("error", () => stream.close());
+  // Of no effect where the stream is at its end, as it is when both sides have closed in order.
+  socket.on("close", () => stream.close());
+  let sending: Promise<void> | undefined;
+  const send = async (): Promise<void> => {
+    // The loop's own end would destroy the socket, also the half that is still written.
+    const parts = socket.iterator({ destroyOnReturn: false });
+    for await (const part of parts) if (part instanceof Uint8Array) await stdin.write(part);
+    await stdin.close();
+  };
+  try {
+    const chunks = stream[Symbol.asyncIterator]();
+    // The exec is sent with the first step, and stdin behind it.
+    let next = chunks.next();
+    sending = send();
+    sending.catch(() => stream.close());
+    for (let step = await next; step.done !== true; step = await next) {
+      if (!socket.write(step.value.data)) await drained(socket);
+      next = chunks.next();
+    }
+    const { outcome } = await stream.end;
+    if (outcome.type === "exited" && outcome.code === 0) socket.end();
+    else socket.destroy();
+  } catch {
+    // What became of the sandbox its own calls tell; a connection can only be cut.
+    socket.destroy();
+  }
+}
+
+const drained = (socket: Socket): Promise<void> =>
+  new Promise((resolve) => {
+    const done = (): void => {
+      socket.off("drain", done);
+      socket.off("close", done);
+      resolve();
+    };
+    socket.on("drain", done);
+    socket.on("close", done);
+  });
+
+export interface ForwardOptions {
+  /** Where the server is, as the sandbox sees it; default 127.0.0.1. */
+  host?: string;
+  /** Of this machine; default any free one. */
+  localPort?: number;
+  /** Default 127.0.0.1: this machine only. */
+  localHost?: string;
+}
+
+export interface ExposeOptions {
+  /** In the sandbox; default any free one. */
+  port?: number;
+  /** In the sandbox; default 127.0.0.1. */
+  host?: string;
+  /** Of the server, as this machine sees it; default 127.0.0.1. */
+  localHost?: string;
+}
+
+/** Where to connect to; `close` ends the listening and all connections. */
+export interface Forward extends AsyncDisposable {
+  readonly host: string;
+  readonly port: number;
+  close(): Promise<void>;
+}
+
+/** Throws what listening throws (EADDRINUSE, EACCES). */
+export async function forward(box: Box, port: number, options: ForwardOptions): Promise<Forward> {
+  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1" } = options;
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    track(sockets, socket);
+    void join(box, socket, { type: "connect", host, port });
+  });
+  await listening(server, localPort, localHost);
+  const stop = box.lifeline.onLost(() => server.close());
+  const address = server.address();
+  return handle(
+    localHost,
+    typeof address === "object" && address !== null ? address.port : localPort,
+    async () => {
+      stop();
+      await closeServer(server, sockets);
+    },
+  );
+}
+
+/** Throws ProviderError where the sandbox cannot listen there, and what a command throws. */
+export async function expose(box: Box, localPort: number, options: ExposeOptions): Promise<Forward> {
+  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1" } = options;
+  const sockets = new Set<Socket>();
+  const stream = open(box, { type: "listen", host, port });
+  const numbers = lines(stream);
+  const first = await numbers.next();
+  if (first.done === true) {
+    const { outcome } = await stream.end;
+    throw new ProviderError(
+      outcome.type === "not_started" ? outcome.message : `not listening: ${outcome.type}`,
+      {
+        sandbox: box.id,
+      },
+    );
+  }
+  const accepting = (async () => {
+    for await (const connection of numbers) {
+      const socket = connect({ host: localHost, port: localPort, allowHalfOpen: true });
+      track(sockets, socket);
+      void join(box, socket, { type: "accept", listener: stream.id, connection });
+    }
+  })();
+  // Its end is the sandbox's, which its own calls tell.
+  accepting.catch(() => undefined);
+  return handle(host, first.value, async () => {
+    stream.close();
+    for (const socket of sockets) socket.destroy();
+    await accepting.catch(() => undefined);
+  });
+}
+
+async function* lines(stream: CommandStream): AsyncGenerator<number, void, void> {
+  let rest = "";
+  for await (const { data } of stream) {
+    const parts = (rest + Buffer.from(data).toString("latin1")).split("\n");
+    rest = parts.pop() ?? "";
+    yield* parts.map(Number);
+  }
+}
+
+function track(sockets: Set<Socket>, socket: Socket): void {
+  sockets.add(socket);
+  socket.on("close", () => sockets.delete(socket));
+}
+
+function listening(server: Server, port: number, host: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, host, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+function closeServer(server: Server, sockets: Set<Socket>): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    for (const socket of sockets) socket.destroy();
+  });
+}
+
+function handle(host: string, port: number, close: () => Promise<void>): Forward {
+  let closing: Promise<void> | undefined;
+  const once = () => (closing ??= close());
+  return { host, port, close: once, [Symbol.asyncDispose]: once };
+}
