@@ -194,6 +194,41 @@ async def test_a_released_sandbox_ends_its_commands_with_a_typed_error(local: Ba
         assert box.lost is not None
 
 
+async def test_ports_both_ways(local: Backend) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        # A server in the sandbox, which has no network but its own.
+        code = (
+            "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+            "c, _ = s.accept(); f = c.makefile('rb'); c.sendall(f.read()[::-1]); c.close()"
+        )
+        async with box.stream(["python3", "-c", code]) as server:
+            first = await anext(aiter(server))
+            async with await box.forward(int(first.data)) as forward:
+                reader, writer = await asyncio.open_connection(forward.host, forward.port)
+                data = bytes(range(256)) * 4000
+                writer.write(data)
+                writer.write_eof()
+                assert await reader.read() == data[::-1]
+                writer.close()
+        here = await asyncio.start_server(echo, "127.0.0.1", 0)
+        local_port = here.sockets[0].getsockname()[1]
+        async with await box.expose(local_port) as exposed:
+            line = f"exec 3<>/dev/tcp/127.0.0.1/{exposed.port}; echo hello >&3; read -r answer <&3; echo $answer"
+            results = await asyncio.gather(*(box.exec(["bash", "-c", line], timeout=20) for _ in range(5)))
+            assert [result.stdout.text for result in results] == ["hello\n"] * 5
+            with pytest.raises(sandmesh.ProviderError):
+                await box.expose(1, port=exposed.port)
+        here.close()
+        refused = await box.exec(["bash", "-c", f": < /dev/tcp/127.0.0.1/{exposed.port}"])
+        assert not refused.ok
+
+
 async def test_looking_into_files(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         files = box.files

@@ -1,0 +1,165 @@
+"""TCP between this machine and a sandbox, both ways, over the mesh: no port of the sandbox is open to any network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from ._wire.box import Box
+from ._wire.follow import Follower
+from ._wire.ids import new_uuid7
+from ._wire.schema import check, limit
+from .commands import CommandStream
+from .errors import ProviderError, SandmeshError
+from .outcomes import Exited, NotStarted
+
+# A connection has no end that is known beforehand.
+_UNLIMITED_BYTES = 64 * 1024**3
+_PART_BYTES = 64 * 1024
+
+
+def _open(box: Box, port: dict[str, Any]) -> CommandStream:
+    command_id = new_uuid7()
+    request = {"id": command_id, "port": port, "stdin_open": True, "output_limit_bytes": _UNLIMITED_BYTES}
+    request["credit_bytes"] = limit("default_credit_bytes")
+    check("sandbox.exec.request", request)
+    return CommandStream(box, command_id, Follower(box, command_id, request), owns=True)
+
+
+async def _join(
+    box: Box, port: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copies both ways until both are at their end; a cut on either side cuts the other."""
+    whole = False
+    try:
+        async with _open(box, port) as stream:
+
+            async def send() -> None:
+                try:
+                    while data := await reader.read(_PART_BYTES):
+                        await stream.write_stdin(data)
+                    await stream.close_stdin()
+                except (OSError, SandmeshError):
+                    await stream.cancel()
+
+            sending = asyncio.ensure_future(send())
+            try:
+                async for chunk in stream:
+                    writer.write(chunk.data)
+                    await writer.drain()
+            finally:
+                sending.cancel()
+                await asyncio.wait({sending})
+            whole = stream.end is not None and stream.end.outcome == Exited(0)
+    except (OSError, SandmeshError):
+        # What became of the sandbox its own calls tell; a connection can only be cut.
+        pass
+    finally:
+        if not whole:
+            writer.transport.abort()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+class Forward:
+    """Where to connect to. ``close``, or the end of the ``async with`` block, ends the listening and all connections."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop: Callable[[], Awaitable[None]] | None = None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            await stop()
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def __aenter__(self) -> Forward:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def open_forward(box: Box, port: int, host: str, local_port: int, local_host: str) -> Forward:
+    target = {"type": "connect", "host": host, "port": port}
+    check("sandbox.exec.request", {"port": target})
+    forward = Forward(local_host)
+    server = await asyncio.start_server(
+        lambda reader, writer: forward._begin(_join(box, target, reader, writer)), local_host, local_port
+    )
+    forward.port = server.sockets[0].getsockname()[1]
+
+    async def stop() -> None:
+        server.close()
+
+    forward._stop = stop
+    return forward
+
+
+async def open_exposed(box: Box, local_port: int, port: int, host: str, local_host: str) -> Forward:
+    forward = Forward(host)
+    listener = _open(box, {"type": "listen", "host": host, "port": port})
+    said = asyncio.Queue[int]()
+
+    async def listen() -> None:
+        rest = b""
+        with contextlib.suppress(SandmeshError):
+            async for chunk in listener:
+                *lines, rest = (rest + chunk.data).split(b"\n")
+                for line in lines:
+                    said.put_nowait(int(line))
+
+    async def serve(connection: int) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(local_host, local_port)
+        except OSError:
+            # The sandbox's side is closed when nobody takes it over.
+            return
+        accepted = {"type": "accept", "listener": listener.id, "connection": connection}
+        await _join(box, accepted, reader, writer)
+
+    async def accept() -> None:
+        while True:
+            forward._begin(serve(await said.get()))
+
+    listening = asyncio.ensure_future(listen())
+    first = asyncio.ensure_future(said.get())
+    try:
+        await asyncio.wait({listening, first}, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            outcome = None if listener.end is None else listener.end.outcome
+            why = outcome.message if isinstance(outcome, NotStarted) else f"not listening: {outcome}"
+            raise ProviderError(why, sandbox=box.id)
+    except BaseException:
+        first.cancel()
+        listening.cancel()
+        await listener.close()
+        raise
+    forward.port = first.result()
+    forward._begin(accept())
+
+    async def stop() -> None:
+        listening.cancel()
+        await asyncio.wait({listening})
+        await listener.close()
+
+    forward._stop = stop
+    return forward
