@@ -16,6 +16,7 @@ from ._wire.schema import check
 from .errors import SandboxLostError, SandmeshError
 from .files import Files
 from .outcomes import Outcome, outcome_from_wire
+from .ports import Forward, open_exposed, open_forward
 from .shells import SessionInfo, Shell, session_of
 
 if TYPE_CHECKING:
@@ -142,6 +143,20 @@ class Sandbox:
 
     async def sessions(self) -> list[SessionInfo]:
         return [session_of(each) for each in (await self._box.call("sessions", {}))["sessions"]]
+
+    async def forward(
+        self, port: int, *, host: str = "127.0.0.1", local_port: int = 0, local_host: str = "127.0.0.1"
+    ) -> Forward:
+        """Reaches a server in the sandbox: each connection to the port of this machine that it answers is one to ``port``
+        there. ``async with await box.forward(8000) as forward: ... forward.port``."""
+        return await open_forward(self._box, port, host, local_port, local_host)
+
+    async def expose(
+        self, local_port: int, *, port: int = 0, host: str = "127.0.0.1", local_host: str = "127.0.0.1"
+    ) -> Forward:
+        """Lets the sandbox reach a server of this machine: each connection in the sandbox to the port that it answers is
+        one to ``local_port`` here. Raises ProviderError where the sandbox cannot listen there."""
+        return await open_exposed(self._box, local_port, port, host, local_host)
 
     async def info(self) -> dict[str, Any]:
         """What the sandbox is and uses; the fields are those of ``info`` in the wire's reference."""
