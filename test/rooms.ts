@@ -1,44 +1,45 @@
-// `bun run check:rooms`: imports run one way between the top-level rooms (ARCHITECTURE.md, "The rooms").
+// `bun run check:rooms`: imports run one way between the rooms (ARCHITECTURE.md, "The rooms").
 
 import { dirname, join, normalize, relative } from "node:path";
 import { Glob } from "bun";
 
 const ROOT = normalize(join(import.meta.dir, ".."));
-type Room = "agent" | "broker" | "pool" | "sdk" | "deploy" | "test";
-/** Which other rooms a file of a room may import. */
+const BROKER = [
+  "broker/contract",
+  "broker/credentials",
+  "broker/link",
+  "broker/endpoint",
+  "broker/server",
+] as const;
+const ROOMS = [...BROKER, "agent", "pool", "sdk", "deploy", "test"] as const;
+type Room = (typeof ROOMS)[number];
+/** Which other rooms a file of a room may import: the table of ARCHITECTURE.md. */
 const MAY_IMPORT: Record<Room, readonly Room[]> = {
-  broker: [],
-  agent: ["broker"],
-  pool: ["broker"],
-  sdk: ["broker"],
-  deploy: ["broker", "pool", "sdk"],
-  test: ["broker", "pool", "sdk", "agent", "deploy"],
+  "broker/contract": [],
+  "broker/credentials": ["broker/contract"],
+  "broker/link": ["broker/contract", "broker/credentials"],
+  "broker/endpoint": ["broker/contract", "broker/credentials", "broker/link"],
+  "broker/server": ["broker/contract", "broker/credentials"],
+  agent: ["broker/contract", "broker/credentials", "broker/link", "broker/endpoint"],
+  pool: BROKER,
+  sdk: ["broker/contract", "broker/credentials", "broker/link"],
+  deploy: [...BROKER, "pool", "sdk"],
+  test: ROOMS,
 };
-const isRoom = (name: string | undefined): name is Room => name !== undefined && name in MAY_IMPORT;
-const isTest = (path: string): boolean => path.endsWith(".test.ts");
-
-/** Narrower rules within the rooms: the first path may import nothing of the second. */
-const FORBIDDEN: readonly [from: string, target: string][] = [
-  ["broker/contract/", "broker/link/"],
-  ["broker/contract/", "broker/server/"],
-  ["broker/contract/", "broker/endpoint/"],
-  ["agent/", "broker/server/"],
-  ["sdk/", "broker/server/"],
-  ["sdk/", "broker/endpoint/"],
-];
+const roomOf = (path: string): Room | undefined => ROOMS.find((room) => path.startsWith(`${room}/`));
+/** Tests and what only they import. */
+const isTest = (path: string): boolean =>
+  /\.(test|test-suite|fixture)\.ts$|(^|\/)testing(\.ts$|\/)/.test(path);
 
 function faultOf(file: string, target: string): string | undefined {
-  const from = file.split("/")[0];
-  const to = target.split("/")[0];
-  if (!isRoom(from) || !isRoom(to)) return undefined;
-  // Test files may start servers and helpers that the code beside them may not.
+  const from = roomOf(file);
+  const to = roomOf(target);
+  if (from === undefined || to === undefined || from === to) return undefined;
+  // Tests may start servers and helpers that the code beside them may not.
   if (isTest(file))
-    return to === "deploy" && from !== "deploy" && from !== "test"
-      ? "a unit test must not import deploy/"
-      : undefined;
-  if (from !== to && !MAY_IMPORT[from].includes(to)) return `${from}/ must not import ${to}/`;
-  const narrow = FORBIDDEN.find(([a, b]) => file.startsWith(a) && target.startsWith(b));
-  return narrow ? `${narrow[0]} must not import ${narrow[1]}` : undefined;
+    return to === "deploy" && from !== "test" ? "a unit test must not import deploy/" : undefined;
+  if (isTest(target) && from !== "test") return "only tests may import what is for tests";
+  return MAY_IMPORT[from].includes(to) ? undefined : `${from}/ must not import ${to}/`;
 }
 
 const faults: string[] = [];
