@@ -14,7 +14,7 @@ from ._wire.box import Box, Lifeline, Pulse
 from ._wire.caller import Caller, Target
 from ._wire.ids import check_id, check_uuid7, new_uuid7, random_name
 from ._wire.link import connect_link
-from ._wire.opening import Opening
+from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
 from ._wire.schema import check
 from .errors import (
@@ -297,11 +297,7 @@ class Mesh:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.close()
-        except SandmeshError:
-            if error is None:  # otherwise the block's own error says more
-                raise
+        await leave_block("the mesh was not closed in order", self.close(), error)
 
 
 class Run:
@@ -340,11 +336,7 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.release()
-        except SandmeshError:
-            if error is None:
-                raise
+        await leave_block(f"run {self.id} was not released", self.release(), error)
 
 
 _TIMELINE = ("queued", "created", "enrolled", "ready")

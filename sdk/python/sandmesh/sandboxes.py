@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import commands
 from ._wire.box import Box
 from ._wire.ids import check_uuid7, random_name
-from ._wire.opening import Opening
+from ._wire.opening import Opening, leave_block
 from ._wire.schema import check
 from .errors import SandboxLostError, SandmeshError
 from .files import Files
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .results import ExecResult
-
-log = logging.getLogger("sandmesh")
 
 
 @dataclass(frozen=True)
@@ -178,13 +175,7 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.release()
-        except SandmeshError as failure:
-            # The block's own error says more; the lease lapses, since it is not renewed any more.
-            if error is None:
-                raise
-            log.warning("sandbox %s was not released: %s", self.id, failure)
+        await leave_block(f"sandbox {self.id} was not released", self.release(), error)
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id}{' of run ' + self.run if self.run else ''}>"

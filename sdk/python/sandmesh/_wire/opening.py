@@ -1,10 +1,15 @@
-"""What both ``await opening`` and ``async with opening`` take."""
+"""What both ``await opening`` and ``async with opening`` take, and how such a block ends."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+import logging
+from collections.abc import Awaitable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
+
+from ..errors import SandmeshError
+
+log = logging.getLogger("sandmesh")
 
 
 class _Closable(Protocol):
@@ -44,3 +49,14 @@ class Opening(Coroutine[Any, Any, T], Generic[T]):
     ) -> None:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
+
+
+async def leave_block(what: str, ending: Awaitable[object], error: BaseException | None) -> None:
+    """Awaits ``ending`` at the end of a block. Where the block raised ``error``, that says more than what ``ending``
+    raises, which is logged then: the lease lapses, since it is not renewed any more."""
+    try:
+        await ending
+    except SandmeshError as failure:
+        if error is None:
+            raise
+        log.warning("%s: %s", what, failure)
