@@ -86,7 +86,7 @@ function signSystem(system: Signer, operator: Signer): string {
       nats: {
         type: "account",
         limits: NO_LIMITS,
-        // The fourth token is the importing account's own key, so that nobody can import another's advisories.
+        // The third token is the importing account's own key, so that nobody can import another's advisories.
         exports: [
           {
             name: "account advisories",
