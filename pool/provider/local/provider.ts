@@ -3,18 +3,18 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import {
-  CanceledError,
   ID_PATTERN,
-  ImageError,
   InvalidRequestError,
   ProviderError,
   randomName,
   type SandboxSpec,
 } from "../../../broker/contract/index.ts";
 import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
+import { canceled, unlessAborted } from "./canceled.ts";
 import { Cgroups } from "./cgroups.ts";
 import { ExitWatch } from "./exits.ts";
 import { Images } from "./image/image.ts";
+import { launchError } from "./launch/error.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { Exit, Identity, INSIDE, Layout, Meta, namesIn, REMOVING, readRecord } from "./layout.ts";
 import { makePlan } from "./plan.ts";
@@ -278,39 +278,6 @@ class Local implements LocalProvider {
     for (const folder of [this.#layout.sandboxes, this.#layout.exits, this.#layout.relay]) {
       await rm(folder, { recursive: true, force: true });
     }
-  }
-}
-
-function launchError(
-  sandbox: string,
-  spec: SandboxSpec,
-  { kind, errno, message }: { kind: string; errno: number; message: string },
-): ImageError | ProviderError {
-  if (kind === "user")
-    return new ImageError(`image ${spec.image}: ${message}`, { sandbox, field: "spec.user" });
-  const number = errno === 0 ? "" : ` (errno ${errno})`;
-  return new ProviderError(`sandbox ${sandbox} could not be started: ${message}${number}`, {
-    sandbox,
-    reason: kind,
-  });
-}
-
-const canceled = (sandbox: string): CanceledError =>
-  new CanceledError(`the creation of sandbox ${sandbox} was canceled`, { sandbox });
-
-/** What is shared (an unpacking) goes on; only this caller leaves. */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal, sandbox: string): Promise<T> {
-  if (signal.aborted) throw canceled(sandbox);
-  let leave: () => void = () => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    leave = () => reject(canceled(sandbox));
-    signal.addEventListener("abort", leave, { once: true });
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener("abort", leave);
-    work.catch(() => undefined);
   }
 }
 
