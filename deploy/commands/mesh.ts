@@ -21,12 +21,12 @@ function meshUser(): string {
   return /^(pool|operator|sb-.*)?$/.test(name) ? `user-${name}` : name;
 }
 
-function collectSetting(text: string, so_far: Record<string, unknown> = {}): Record<string, unknown> {
+function collectSetting(text: string, soFar: Record<string, unknown> = {}): Record<string, unknown> {
   const [name = "", value] = text.split(/=(.*)/s);
   if (!describePoolConfig().some((setting) => setting.name === name) || value === undefined) {
     throw new InvalidArgumentError("not NAME=VALUE of a setting; see `sandmesh config`");
   }
-  return { ...so_far, [name]: /^[\d[{]/.test(value) ? JSON.parse(value) : value };
+  return { ...soFar, [name]: /^[\d[{]/.test(value) ? JSON.parse(value) : value };
 }
 
 export function addUp(program: Command): void {
@@ -61,10 +61,10 @@ interface UpFlags {
   set?: Record<string, unknown>;
 }
 
-function collectProvider(name: string, so_far: UpFlags["provider"] = []): NonNullable<UpFlags["provider"]> {
+function collectProvider(name: string, soFar: UpFlags["provider"] = []): NonNullable<UpFlags["provider"]> {
   if (name !== "local" && name !== "simulated")
     throw new InvalidArgumentError("there is local and simulated");
-  return [...so_far, name];
+  return [...soFar, name];
 }
 
 export function addDown(program: Command): void {

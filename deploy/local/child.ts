@@ -2,7 +2,6 @@
 import { closeSync, openSync } from "node:fs";
 
 export interface ChildOptions {
-  name: string;
   argv: string[];
   env: Record<string, string | undefined>;
   /** Both its streams are appended here. */

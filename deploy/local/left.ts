@@ -23,6 +23,9 @@ export async function clearLeft(paths: HomePaths): Promise<void> {
   rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
 }
 
+/** Until everything local is removed: it is killed, so that only the kernel's unmounting takes time. */
+const END_MS = 60_000;
+
 /** Removes all local sandboxes of this home, and the relay. */
 export async function endLocal(paths: HomePaths, log: Logger): Promise<void> {
   const provider = createLocalProvider({ ...localSettings(paths, "127.0.0.1:1"), log });
@@ -43,5 +46,3 @@ export function localSettings(paths: HomePaths, nats: string) {
     hide: [paths.home],
   };
 }
-
-const END_MS = 60_000;

@@ -136,7 +136,6 @@ class Mesh {
     const server = await this.#startServer(this.#options.port);
     writePoolFiles(this.#paths, server, this.#options);
     this.#pool = keepRunning({
-      name: "pool",
       argv: [process.execPath, join(ROOT, "pool", "main.ts"), "--config", this.#paths.poolConfig],
       env: { ...process.env, SANDMESH_UP: undefined },
       logFile: join(this.#paths.logs, "pool.log"),

@@ -2,6 +2,7 @@
 import type { Command } from "commander";
 import { type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
+import { defined } from "../typescript/spec.ts";
 import { EXIT } from "./exit.ts";
 import { createOutput, type Output, red } from "./output.ts";
 
@@ -21,7 +22,7 @@ export interface Context {
 
 export function globalsOf(command: Command): Globals {
   const { json = false, quiet = false, url, creds } = command.optsWithGlobals<Partial<Globals>>();
-  return { json, quiet, ...(url !== undefined && { url }), ...(creds !== undefined && { creds }) };
+  return { json, quiet, ...defined({ url, creds }) };
 }
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
@@ -43,11 +44,8 @@ export async function withMesh(
   // Who writes learns of it by the write; without a listener it would end the process before anything is released.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
   try {
-    const mesh = await connect({
-      handleSignals: false,
-      ...(globals.url !== undefined && { url: globals.url }),
-      ...(globals.creds !== undefined && { credentials: globals.creds }),
-    });
+    const { url, creds: credentials } = globals;
+    const mesh = await connect({ handleSignals: false, ...defined({ url, credentials }) });
     try {
       process.exitCode =
         (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;
@@ -61,7 +59,7 @@ export async function withMesh(
     }
     const error = toSandmeshError(thrown);
     printError(error, globals.json);
-    process.exitCode = abort.signal.aborted ? 130 : failed;
+    process.exitCode = abort.signal.aborted ? EXIT.canceled : failed;
   } finally {
     for (const name of ENDING) process.off(name, stop);
   }

@@ -21,10 +21,10 @@ interface SpecFlags {
 }
 
 /** "/data/set:/mnt/set": a folder of the host, read-only inside. */
-function collectVolume(text: string, so_far: SpecFlags["volume"] = []): NonNullable<SpecFlags["volume"]> {
+function collectVolume(text: string, soFar: SpecFlags["volume"] = []): NonNullable<SpecFlags["volume"]> {
   const [source, mountPath, ...rest] = text.split(":");
   if (!source || !mountPath || rest.length > 0) throw new InvalidArgumentError("not SOURCE:MOUNT_PATH");
-  return [...so_far, { name: `data-${so_far.length}`, source, mountPath }];
+  return [...soFar, { name: `data-${soFar.length}`, source, mountPath }];
 }
 
 export function addSpecOptions(command: Command): Command {

@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { describeOutcome, type Outcome } from "../../broker/contract/index.ts";
 import type { CommandEnd, CommandOptions, CommandStream, Sandbox } from "../typescript/mod.ts";
+import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
 
@@ -23,7 +24,7 @@ export async function copyOutput(output: CommandStream, context: Context): Promi
 }
 
 /** What is typed or piped into this process. */
-export async function* stdin(): AsyncGenerator<Uint8Array> {
+async function* stdin(): AsyncGenerator<Uint8Array> {
   for await (const part of process.stdin) yield part as Uint8Array;
 }
 
@@ -44,15 +45,10 @@ export async function runCommand(
   command: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const options: CommandOptions = {
-    signal: context.signal,
-    ...(flags.timeout !== undefined && { timeout: flags.timeout }),
-    ...(flags.env !== undefined && { env: flags.env }),
-    ...(flags.user !== undefined && { user: flags.user }),
-    ...(flags.workdir !== undefined && { cwd: flags.workdir }),
-    ...(flags.session !== undefined && { session: flags.session }),
-    ...(flags.interactive === true && { stdin: stdin() }),
-  };
+  const { timeout, env, user, workdir: cwd, session } = flags;
+  const input = flags.interactive === true ? stdin() : undefined;
+  const { signal } = context;
+  const options: CommandOptions = defined({ signal, timeout, env, user, cwd, session, stdin: input });
   if (!context.output.json) {
     const end = await copyOutput(box.stream(command, options), context);
     return report(end.outcome, flags, context);

@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { InvalidRequestError } from "../../broker/contract/index.ts";
 import type { Terminal } from "../typescript/mod.ts";
+import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
 import { copyOutput } from "./stream.ts";
@@ -18,9 +19,7 @@ export async function openShell(
     rows: stdout.rows || 24,
     cols: stdout.columns || 80,
     term: process.env.TERM ?? "xterm-256color",
-    ...(words.length > 0 && { command: words }),
-    ...(flags.user !== undefined && { user: flags.user }),
-    ...(flags.workdir !== undefined && { cwd: flags.workdir }),
+    ...defined({ command: words.length > 0 ? words : undefined, user: flags.user, cwd: flags.workdir }),
   });
   const resize = () => void terminal.resize(stdout.rows, stdout.columns).catch(() => undefined);
   const hangUp = () => void terminal.close().catch(() => undefined);

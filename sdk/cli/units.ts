@@ -22,18 +22,21 @@ export const parseDuration = (text: string): number =>
 export const parseSize = (text: string): number => parsed(() => bytes(text, "size"), '"512m", "2GiB"');
 
 /** "KEY=VALUE" options, collected; "KEY" alone takes the value that this process has, as docker does. */
-export function collectEnv(text: string, so_far: Record<string, string> = {}): Record<string, string> {
+export function collectEnv(text: string, soFar: Record<string, string> = {}): Record<string, string> {
   const split = text.indexOf("=");
   const name = split < 0 ? text : text.slice(0, split);
   const value = split < 0 ? process.env[name] : text.slice(split + 1);
   if (name === "") throw new InvalidArgumentError("not KEY=VALUE");
-  return value === undefined ? so_far : { ...so_far, [name]: value };
+  return value === undefined ? soFar : { ...soFar, [name]: value };
 }
 
+/** A whole number, 0 or more. */
 export function parseCount(text: string): number {
   if (!/^\d+$/.test(text)) throw new InvalidArgumentError("not a whole number");
   return Number(text);
 }
+
+/** A number of cores above 0, such as "0.5". */
 export function parseCores(text: string): number {
   const cores = Number(text);
   if (!(cores > 0)) throw new InvalidArgumentError('not a number of cores; examples: "1", "0.5"');

@@ -13,6 +13,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import { writePrivate } from "../../../broker/credentials/private-file.ts";
 import { meshFilePath, resolveSettings } from "../../typescript/settings.ts";
+import { defined } from "../../typescript/spec.ts";
 import { globalsOf, withOutput } from "../context.ts";
 
 /** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`. */
@@ -32,10 +33,7 @@ export function addContext(program: Command): void {
       await withOutput(command, (output) => {
         const responder = id === POOL_RESPONDER ? id : check(Id, id);
         const { url, creds } = globalsOf(command);
-        const settings = resolveSettings({
-          ...(url !== undefined && { url }),
-          ...(creds !== undefined && { credentials: creds }),
-        });
+        const settings = resolveSettings(defined({ url, credentials: creds }));
         const name = `sandmesh-${responder}`;
         const folder = contextFolder(process.env);
         mkdirSync(folder, { recursive: true, mode: 0o700 });

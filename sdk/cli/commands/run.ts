@@ -1,7 +1,7 @@
 // run, exec and shell: commands in sandboxes.
 import type { Command } from "commander";
-import type { Context } from "../context.ts";
-import { withMesh } from "../context.ts";
+import { defined } from "../../typescript/spec.ts";
+import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { acquireOptions, addSpecOptions } from "../spec.ts";
 import { type RunFlags, runCommand } from "../stream.ts";
@@ -40,7 +40,12 @@ export function addRun(program: Command): void {
             const { timeout, interactive, outcome } = flags;
             const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
             try {
-              return await runCommand(context, box, lineOf(words), picked({ timeout, interactive, outcome }));
+              return await runCommand(
+                context,
+                box,
+                lineOf(words),
+                defined({ timeout, interactive, outcome }),
+              );
             } finally {
               await box.release();
             }
@@ -50,9 +55,6 @@ export function addRun(program: Command): void {
       },
     );
 }
-
-const picked = (flags: { [K in keyof RunFlags]: RunFlags[K] | undefined }): RunFlags =>
-  Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
 
 export function addExec(program: Command): void {
   addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"))
@@ -92,12 +94,8 @@ async function startDetached(
   flags: RunFlags,
 ): Promise<number> {
   const { timeout, env, user, workdir } = flags;
-  const started = await context.mesh.sandbox(id).start(line, {
-    ...(timeout !== undefined && { timeout }),
-    ...(env !== undefined && { env }),
-    ...(user !== undefined && { user }),
-    ...(workdir !== undefined && { cwd: workdir }),
-  });
+  const box = context.mesh.sandbox(id);
+  const started = await box.start(line, defined({ timeout, env, user, cwd: workdir }));
   context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
   return EXIT.ok;
 }
