@@ -3,6 +3,7 @@ import {
   LeaseLostError,
   SandboxLostError,
   SandmeshError,
+  type State,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
 import type { Caller, Target } from "./caller.ts";
@@ -11,6 +12,8 @@ import type { Pulse } from "./pulse.ts";
 
 const PING_MS = 5_000;
 const PAGE = 1_000;
+/** States from which no sandbox comes back. */
+const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "failed"]);
 
 export class Box {
   readonly caller: Caller;
@@ -68,9 +71,7 @@ export class Box {
         );
         const view = page.sandboxes.find((each) => each.sandbox === this.id);
         if (view !== undefined) {
-          if (view.state === "lost" || view.state === "gone" || view.state === "releasing") {
-            this.#lost(view.reason ?? view.state);
-          }
+          if (ENDED.has(view.state)) this.#lost(view.reason ?? view.state);
           return;
         }
         after = page.next;
