@@ -1,4 +1,4 @@
-// What the pool has counted since its start; metrics and `status` read it.
+// What the pool has counted since its start: `status` tells the states, tests look at the rest.
 import { STATES, type State } from "../../broker/contract/index.ts";
 
 export interface Counters {
