@@ -18,7 +18,7 @@ const options = {
 const packr = new Packr(options);
 const unpackr = new Unpackr(options);
 
-/** Nesting and size that a message may have; deeper or larger ones are refused before they cost anything. */
+/** What a message with its headers may have: the server refuses larger ones (broker/server/permissions.ts). */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 const OPEN_BRACE = 0x7b;

@@ -1,4 +1,4 @@
-// Subjects: built and taken apart here and nowhere else. The table with who may do what is in `docs` below and in
+// Subjects: built and taken apart here and nowhere else. Who may publish and subscribe to which stands in
 // broker/server/permissions.ts, which the server enforces.
 
 import { InvalidRequestError } from "./errors.ts";

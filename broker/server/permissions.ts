@@ -2,6 +2,7 @@
 //
 // The templates are filled by the server from the tags of the user's JWT. There is no `allow_responses` and no
 // `_INBOX`: with the first, a user could name another tenant's request subject as reply and have a sandbox send it.
+import { ENROL_WILDCARD, MAX_MESSAGE_BYTES, POOL_REPLY_WILDCARD, POOL_WILDCARD } from "../contract/index.ts";
 import type { Role } from "../credentials/index.ts";
 
 export interface Permissions {
@@ -34,7 +35,7 @@ export const PERMISSIONS: Record<Role, Permissions> = {
   user: {
     publish: [`sbx.v1.${T}.>`, `pool.v1.${T}.>`],
     subscribe: [`rep.v1.${T}.*.${U}.>`, `evt.v1.${T}.>`],
-    limits: { subscriptions: 64, payload: 1024 * KiB },
+    limits: { subscriptions: 64, payload: MAX_MESSAGE_BYTES },
   },
   observer: {
     publish: [],
@@ -50,8 +51,8 @@ export const PERMISSIONS: Record<Role, Permissions> = {
       RECORDS_WILDCARD,
       "$JS.API.>",
     ],
-    subscribe: ["pool.v1.*.*", "enr.v1.*.*", "rep.v1.*.*.pool.>", "evt.v1.*.sbx.>", "adv.v1.*", POOL_INBOX],
-    limits: { subscriptions: 1024, payload: 1024 * KiB },
+    subscribe: [POOL_WILDCARD, ENROL_WILDCARD, POOL_REPLY_WILDCARD, "evt.v1.*.sbx.>", "adv.v1.*", POOL_INBOX],
+    limits: { subscriptions: 1024, payload: MAX_MESSAGE_BYTES },
   },
   bootstrap: {
     publish: [`enr.v1.${T}.${S}`],
@@ -61,7 +62,7 @@ export const PERMISSIONS: Record<Role, Permissions> = {
   sandbox: {
     publish: [`rep.v1.${T}.${S}.>`, `evt.v1.${T}.sbx.${S}.>`],
     subscribe: [`sbx.v1.${T}.${S}.*`, `ctl.v1.${T}.${S}.*`],
-    limits: { subscriptions: 4, payload: 1024 * KiB },
+    limits: { subscriptions: 4, payload: MAX_MESSAGE_BYTES },
   },
 };
 
