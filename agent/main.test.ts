@@ -81,6 +81,30 @@ describe("the daemon", () => {
     await endByTerm(daemon);
   }, 30_000);
 
+  test("logs no secret of a command's, at any level, also where it fails", async () => {
+    const daemon = await mesh.start({
+      argv: [agent, "--log-level", "debug"],
+      bootstrap: { env: { FROM_POOL: "secret-of-the-pool" } },
+    });
+    const env = { TOKEN: "secret-in-env" };
+    await daemon.exec({ shell: "echo secret-in-a-line; exit 1", env, stdin: Buffer.from("secret-in-stdin") });
+    await daemon.exec({ argv: ["/no/such/secret-in-argv"], env });
+    await daemon.exec({ argv: ["true"], cwd: "/secret-in-cwd", env });
+    await daemon.request("exec", { argv: ["secret-in-argv"], env: { TOKEN: "secret-in-env\0" } });
+    await daemon.request("exec", { argv: 5, shell: "secret-in-a-line", env });
+    await daemon.request("write", {
+      path: "/no/such/secret-in-path/x",
+      data: Buffer.from("secret"),
+      parents: false,
+    });
+    await daemon.request("no_such_verb", { secret: "secret-in-a-field" });
+    await endByTerm(daemon);
+    const log = await daemon.stderr;
+    // It does log, at this level.
+    expect(log).toContain('"ready"');
+    expect(log).not.toContain("secret");
+  }, 30_000);
+
   test("tells what is wrong with how it is started, by message and exit code", async () => {
     const wrong = mesh.spawn({ argv: [agent], bootstrap: { sandbox: "a.b" } });
     expect(await wrong.exited).toBe(EXIT.usage);

@@ -42,7 +42,7 @@ from .errors import (
     UnreachableError,
     UnsupportedError,
 )
-from .files import Files, FileStat
+from .files import FileChange, Files, FileStat, Match
 from .meshes import Mesh, Run, SandboxInfo, connect
 from .outcomes import (
     Canceled,
@@ -55,6 +55,7 @@ from .outcomes import (
     TimedOut,
     shell_status,
 )
+from .ports import Forward
 from .results import Chunk, CommandEnd, ExecResult, Output
 from .sandboxes import CommandInfo, Grant, Sandbox, Timeline
 from .shells import SessionInfo, Shell
@@ -81,9 +82,11 @@ __all__ = [
     "DrainingError",
     "ExecResult",
     "Exited",
+    "FileChange",
     "FileError",
     "FileStat",
     "Files",
+    "Forward",
     "Grant",
     "ImageError",
     "IncompleteCommandError",
@@ -91,6 +94,7 @@ __all__ = [
     "InternalError",
     "InvalidRequestError",
     "LeaseLostError",
+    "Match",
     "Mesh",
     "NoMeshError",
     "NotFoundError",

@@ -5,6 +5,7 @@ Ctrl-C while a command runs ends the command in the sandbox."""
 from __future__ import annotations
 
 import asyncio
+import builtins
 import concurrent.futures
 import os
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import commands, files, meshes, sandboxes, shells
+from . import commands, files, meshes, ports, sandboxes, shells
 from .errors import ConnectionError, SandmeshError
 from .units import Seconds
 
@@ -222,6 +223,32 @@ class Files:
     def rename(self, source: str, target: str) -> None:
         self._loop.call(self._files.rename(source, target))
 
+    def sha256(self, path: str) -> str:
+        return self._loop.call(self._files.sha256(path))
+
+    def chmod(self, path: str, mode: int) -> None:
+        self._loop.call(self._files.chmod(path, mode))
+
+    def chown(self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True) -> None:
+        self._loop.call(self._files.chown(path, uid=uid, gid=gid, follow=follow))
+
+    def glob(self, pattern: str, folder: str = ".", *, hidden: bool = False) -> builtins.list[str]:
+        return self._loop.call(self._files.glob(pattern, folder, hidden=hidden))
+
+    def search(
+        self,
+        text: str,
+        path: str = ".",
+        *,
+        ignore_case: bool = False,
+        files: str | None = None,
+        hidden: bool = False,
+        limit: int = 1000,
+    ) -> builtins.list[files.Match]:
+        return self._loop.call(
+            self._files.search(text, path, ignore_case=ignore_case, files=files, hidden=hidden, limit=limit)
+        )
+
     def upload(self, local: str | os.PathLike[str], path: str) -> None:
         self._loop.call(self._files.upload(local, path))
 
@@ -255,6 +282,27 @@ class Shell:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.leave(self._shell.__aexit__(kind, error, trace))
+
+
+class Forward:
+    """As ``sandmesh.Forward``."""
+
+    def __init__(self, loop: _Loop, inner: ports.Forward) -> None:
+        self._loop = loop
+        self._forward = inner
+        self.host = inner.host
+        self.port = inner.port
+
+    def close(self) -> None:
+        self._loop.call(self._forward.close())
+
+    def __enter__(self) -> Forward:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.leave(self._forward.__aexit__(kind, error, trace))
 
 
 class Sandbox:
@@ -318,6 +366,18 @@ class Sandbox:
 
     def sessions(self) -> list[shells.SessionInfo]:
         return self._loop.call(self._sandbox.sessions())
+
+    def forward(
+        self, port: int, *, host: str = "127.0.0.1", local_port: int = 0, local_host: str = "127.0.0.1"
+    ) -> Forward:
+        opening = self._sandbox.forward(port, host=host, local_port=local_port, local_host=local_host)
+        return Forward(self._loop, self._loop.call(opening))
+
+    def expose(
+        self, local_port: int, *, port: int = 0, host: str = "127.0.0.1", local_host: str = "127.0.0.1"
+    ) -> Forward:
+        opening = self._sandbox.expose(local_port, port=port, host=host, local_host=local_host)
+        return Forward(self._loop, self._loop.call(opening))
 
     def info(self) -> dict[str, Any]:
         return self._loop.call(self._sandbox.info())

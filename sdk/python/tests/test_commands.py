@@ -229,6 +229,20 @@ async def test_ports_both_ways(local: Backend) -> None:
         assert not refused.ok
 
 
+def test_files_and_ports_without_await(local: Backend) -> None:
+    with local.connect_sync() as mesh, mesh.acquire("host") as box:
+        box.files.write("/tmp/t/a.py", "x = 1\n")
+        box.files.chmod("/tmp/t/a.py", 0o751)
+        box.files.chown("/tmp/t/a.py", uid=1234)
+        info = box.files.stat("/tmp/t/a.py")
+        assert (info.mode, info.uid) == (0o751, 1234)
+        assert len(box.files.sha256("/tmp/t/a.py")) == 64
+        assert box.files.glob("*.py", "/tmp/t") == ["a.py"]
+        assert [match.line for match in box.files.search("x", "/tmp/t")] == [1]
+        with box.forward(1) as forward, box.expose(1) as exposed:
+            assert forward.port > 0 and exposed.port > 0
+
+
 async def test_looking_into_files(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         files = box.files
