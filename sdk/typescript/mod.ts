@@ -17,6 +17,7 @@
 // Sandbox  id · grant · run · lost · onLost(tell) · exec(text | argv, options) → ExecResult ·
 //          stream(…) → CommandStream · start(…) → Command · command(id) · commands() · shell(options) → Session ·
 //          terminal({ rows, cols, command? }) → Terminal · files · ping() → ms · info() · release() = close() ·
+//          forward(port, …) → Forward · expose(localPort, …) → Forward ·
 //          detach() (leave it alive: neither renew nor release it any more)
 // options  cwd env envReplace user umask nice rlimits stdin timeout grace outputLimit keep merge wait session signal
 //          id check
@@ -25,7 +26,8 @@
 //          resize(rows, cols) · stdin.write(data) · stdin.close()
 // Session  name · shell · exec · stream · close
 // Terminal output (CommandStream) · write(data) · resize(rows, cols) · end → CommandEnd · close() · command
-// files    read readText readStream write stat exists list remove mkdir rename pack unpack upload download
+// files    read readText readStream write stat exists list remove mkdir rename pack unpack upload download sha256
+//          chmod chown glob search watch
 
 export * from "../../broker/contract/errors.ts";
 export { newUuidV7 } from "../../broker/contract/ids.ts";
@@ -33,6 +35,7 @@ export type { PoolEvent } from "../../broker/contract/messages/control.ts";
 export type { FileStat } from "../../broker/contract/messages/files.ts";
 export type { InfoAnswer } from "../../broker/contract/messages/info.ts";
 export type { Grant, SandboxView, State, Timeline } from "../../broker/contract/messages/pool.ts";
+export type { HashAnswer, SearchAnswer } from "../../broker/contract/messages/trees.ts";
 export { assertNever, describeOutcome, type Outcome } from "../../broker/contract/outcome.ts";
 export { Chunk } from "./command/chunk.ts";
 export { type AttachOptions, Command, type StartOptions } from "./command/command.ts";
@@ -46,7 +49,8 @@ export { Terminal, type TerminalOptions } from "./command/terminal.ts";
 export { type ConnectOptions, connect } from "./connect.ts";
 export { CommandFailedError, NoMeshError } from "./errors.ts";
 export type { EventFilter } from "./events.ts";
-export { type Content, Files, type SearchOptions, type WriteOptions } from "./files/files.ts";
+export { type Abortable, type Content, Files, type SearchOptions, type WriteOptions } from "./files/files.ts";
+export type { ReadRange } from "./files/read.ts";
 export type { FileChange } from "./files/watch.ts";
 export { type AcquireManyOptions, type AcquireOptions, Mesh, type Releasable } from "./mesh.ts";
 export type { ExposeOptions, Forward, ForwardOptions } from "./ports/ports.ts";

@@ -27,7 +27,7 @@ export interface WriteOptions extends Abortable {
   gid?: number;
   /** Milliseconds since the epoch. */
   mtimeMs?: number;
-  /** Add to what is there, in one part of at most 256 KiB; sent once only, since twice would add twice. */
+  /** Add to what is there, in parts of at most 256 KiB; each is sent once only, since twice would add twice. */
   append?: boolean;
   /** Make missing folders; default true. */
   parents?: boolean;
@@ -82,9 +82,7 @@ export class Files {
     const { signal, mtimeMs, ...rest } = options;
     const request = defined({ path, mtime_ms: mtimeMs, ...rest });
     if (options.append === true) return await this.#append(request, content, signal);
-    const source =
-      typeof content === "string" || content instanceof Uint8Array ? [toBytes(content)] : content;
-    return await this.#transfer("write", request, source, signal);
+    return await this.#transfer("write", request, sourceOf(content), signal);
   }
 
   async #append(
@@ -94,9 +92,7 @@ export class Files {
   ): Promise<number> {
     const { caller, target } = this.#box;
     let sent = 0;
-    for await (const part of partsOf(
-      typeof content === "string" || content instanceof Uint8Array ? [toBytes(content)] : content,
-    )) {
+    for await (const part of partsOf(sourceOf(content))) {
       // One part is one append, and each is sent once: an answer that is lost is told, not guessed.
       await caller.sandbox(target, "write", { ...request, data: part.data }, { once: true, signal });
       sent += part.data.length;
@@ -277,5 +273,7 @@ export class Files {
   }
 }
 
-const toBytes = (content: string | Uint8Array): Uint8Array =>
-  typeof content === "string" ? Buffer.from(content, "utf8") : content;
+function sourceOf(content: Content): Exclude<Content, string | Uint8Array> {
+  if (typeof content === "string") return [Buffer.from(content, "utf8")];
+  return content instanceof Uint8Array ? [content] : content;
+}

@@ -1,7 +1,6 @@
 // Requests with one answer, to the pool and to a sandbox: encoded, checked, and asked again where that is safe.
 import {
   type AnswerOf,
-  CanceledError,
   ConnectionError,
   DeadlineError,
   encode,
@@ -19,7 +18,7 @@ import {
   UnreachableError,
 } from "../../../broker/contract/index.ts";
 import type { Link } from "../../../broker/link/link.ts";
-import { pause } from "./pause.ts";
+import { pause, throwIfAborted } from "./pause.ts";
 
 /** Which sandbox, and under which lease; a person's handle has no fence. */
 export interface Target {
@@ -194,6 +193,6 @@ class Patience {
       await pause(this.#waitMs * (0.5 + Math.random()), signal);
       this.#waitMs = Math.min(this.#waitMs * 2, 1_000);
     }
-    if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
+    throwIfAborted(signal);
   }
 }
