@@ -3,7 +3,7 @@ import { statSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
-import { type End, openEndpoint } from "../broker/endpoint/index.ts";
+import { type End, openEndpoint, RETENTION, type Retention } from "../broker/endpoint/index.ts";
 import { Commands } from "./exec/exec.ts";
 import { resolveUser } from "./exec/user.ts";
 import { createExecutor } from "./executor.ts";
@@ -11,6 +11,7 @@ import { Engine } from "./native/engine.ts";
 import { readBootstrap } from "./process/bootstrap.ts";
 import { bytesOf, commandEnvironment, type Environment } from "./process/environment.ts";
 import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
+import { memoryLimitBytes } from "./process/oom.ts";
 import { settleProcess } from "./process/settle.ts";
 import { DAEMON_VERSION } from "./process/version.ts";
 
@@ -32,6 +33,16 @@ export const EXIT = {
 
 /** Between SIGTERM to all commands and SIGKILL, ms. */
 const GRACE_MS = 1000;
+
+/** Of a small sandbox's memory, the part for output that is kept for who asks again, and the least that is. */
+const KEPT_SHARE = 1 / 16;
+const KEPT_MIN_BYTES = 4 * 1024 * 1024;
+
+function retention(): Retention {
+  const limit = memoryLimitBytes();
+  if (limit === undefined) return RETENTION;
+  return { ...RETENTION, bytes: Math.min(RETENTION.bytes, Math.max(KEPT_MIN_BYTES, limit * KEPT_SHARE)) };
+}
 
 const USAGE = `usage: sandmesh-agent [--bootstrap FILE] [--log FILE] [--log-level ${LOG_LEVELS.join("|")}] [--version]
 
@@ -145,7 +156,13 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
     stop = resolve;
   });
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, () => stop?.());
-  const opening = openEndpoint({ bootstrap, executor, log, graceMs: GRACE_MS });
+  const opening = openEndpoint({
+    bootstrap,
+    executor,
+    log,
+    graceMs: GRACE_MS,
+    retention: retention(),
+  });
   // A signal before readiness: nothing runs yet.
   const endpoint = await Promise.race([opening, stopped.then(() => undefined)]);
   if (endpoint === undefined) return EXIT.ended;

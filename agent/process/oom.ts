@@ -32,6 +32,16 @@ const killsIn = (text: string | undefined): number | undefined => {
   return match === null ? undefined : Number(match[1]);
 };
 
+/** The limit of this process' cgroup, bytes; undefined where there is none, or none is seen. */
+export function memoryLimitBytes(files = candidates()): number | undefined {
+  for (const { limit } of files) {
+    const bytes = Number.parseInt(read(limit) ?? "", 10);
+    // Version 1 says "none" by a number near 2^63.
+    if (Number.isSafeInteger(bytes) && bytes > 0 && bytes < 2 ** 50) return bytes;
+  }
+  return undefined;
+}
+
 export class OomCounter {
   readonly #files: { events: string; limit: string } | undefined;
   #seen: number;

@@ -76,6 +76,16 @@ describe("a bomb", () => {
     await works(box);
   });
 
+  test("of outputs that are kept for who asks again leaves a small sandbox room for commands", async () => {
+    await using box = await acquire({ memory: "64MiB" });
+    for (let i = 0; i < 24; i++) {
+      const result = await box.exec(["head", "-c", "4000000", "/dev/zero"]);
+      expect([i, result.outcome.type, result.stdout.totalBytes]).toEqual([i, "exited", 4_000_000]);
+    }
+    expect(privateMib(box)).toBeLessThan(40);
+    await works(box);
+  });
+
   test("of output from a command whose reader stalls leaves the daemon's memory flat", async () => {
     await using box = await acquire();
     await works(box);

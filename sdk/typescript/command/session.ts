@@ -34,7 +34,8 @@ export class Session implements AsyncDisposable {
   }
 
   /** Runs one line, or several, in the shell. Throws SessionClosedError where the shell has exited,
-   * IncompleteCommandError for an open quote (the session lives on), and what `Sandbox.exec` throws. */
+   * and what `Sandbox.exec` throws. An open quote is the shell's own error, as its exit code and on stderr; the session
+   * lives on. */
   exec(line: string, options: Omit<ExecOptions, "session"> = {}): Promise<ExecResult> {
     return exec(this.#box, line, { ...options, session: this.name });
   }
