@@ -43,7 +43,7 @@ from .errors import (
     UnsupportedError,
 )
 from .files import FileChange, Files, FileStat, Match
-from .meshes import Mesh, Run, SandboxInfo, connect
+from .meshes import Mesh, connect
 from .outcomes import (
     Canceled,
     Exited,
@@ -57,7 +57,8 @@ from .outcomes import (
 )
 from .ports import Forward
 from .results import Chunk, CommandEnd, ExecResult, Output
-from .sandboxes import CommandInfo, Grant, Sandbox, Timeline
+from .runs import Run
+from .sandboxes import CommandInfo, Grant, Sandbox, SandboxInfo, Timeline
 from .shells import SessionInfo, Shell
 from .specs import Sidecar, SpecOptions, Volume
 

@@ -187,9 +187,7 @@ class Files:
         """Sets permission bits, such as ``0o755``."""
         await self._ask("attributes", {"path": path, "mode": mode})
 
-    async def chown(
-        self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True
-    ) -> None:
+    async def chown(self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True) -> None:
         """Sets owner and group; without ``follow`` of a symlink itself."""
         given = {name: value for name, value in (("uid", uid), ("gid", gid)) if value is not None}
         await self._ask("attributes", {"path": path, "follow": follow, **given})

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,8 @@ from .errors import (
     SandboxLostError,
     SandmeshError,
 )
-from .sandboxes import Grant, Sandbox, Timeline
+from .runs import Run
+from .sandboxes import Grant, Sandbox, SandboxInfo, Timeline, info_of
 from .settings import Settings, resolve_settings
 from .specs import SpecOptions, spec_of
 from .units import Seconds, milliseconds
@@ -38,24 +38,6 @@ _SLACK_S = 5.0
 _RELEASE_S = 60.0
 _RELEASE_AGAIN_S = 10.0
 _SETTLE_S = 10.0
-
-
-@dataclass(frozen=True)
-class SandboxInfo:
-    """One line of ``mesh.list``."""
-
-    sandbox: str
-    state: str
-    run: str | None
-    lease: str | None
-    generation: int
-    image: str
-    provider: str
-    age: float
-    """Seconds."""
-    expires_in: float | None
-    """Seconds until the run's lease lapses; negative: being reclaimed."""
-    reason: str | None
 
 
 def connect(
@@ -217,7 +199,7 @@ class Mesh:
         while True:
             page = await self._caller.pool("list", request)
             for view in page["sandboxes"]:
-                yield _info_of(view)
+                yield info_of(view)
             if page.get("next") is None:
                 return
             request["after"] = page["next"]
@@ -300,59 +282,4 @@ class Mesh:
         await leave_block("the mesh was not closed in order", self.close(), error)
 
 
-class Run:
-    """From ``mesh.run``."""
-
-    def __init__(self, mesh: Mesh, id: str, lease_ms: int) -> None:
-        self._mesh = mesh
-        self.id = id
-        self._lease_ms = lease_ms
-
-    def acquire(
-        self,
-        image: str,
-        *,
-        timeout: Seconds = 300.0,
-        max_life: Seconds | None = None,
-        id: str | None = None,
-        **spec: Unpack[SpecOptions],
-    ) -> Opening[Sandbox]:
-        """As ``mesh.acquire``, in this run."""
-        return Opening(self._mesh._acquire(image, self.id, self._lease_ms, timeout, max_life, id, spec))
-
-    async def list(self) -> list[SandboxInfo]:
-        return await self._mesh.list(self.id)
-
-    async def renew(self, lease: Seconds | None = None) -> int:
-        return await self._mesh.renew(self.id, lease)
-
-    async def release(self, *, wait: bool = True) -> int:
-        """Tears the whole run down."""
-        return await self._mesh.release(run=self.id, wait=wait)
-
-    async def __aenter__(self) -> Run:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await leave_block(f"run {self.id} was not released", self.release(), error)
-
-
 _TIMELINE = ("queued", "created", "enrolled", "ready")
-
-
-def _info_of(view: dict[str, Any]) -> SandboxInfo:
-    expires_in_ms = view.get("expires_in_ms")
-    return SandboxInfo(
-        sandbox=view["sandbox"],
-        state=view["state"],
-        run=view.get("run"),
-        lease=view.get("lease"),
-        generation=view["generation"],
-        image=view["image"],
-        provider=view["provider"],
-        age=view["age_ms"] / 1000,
-        expires_in=None if expires_in_ms is None else expires_in_ms / 1000,
-        reason=view.get("reason"),
-    )

@@ -29,9 +29,7 @@ def _open(box: Box, port: dict[str, Any]) -> CommandStream:
     return CommandStream(box, command_id, Follower(box, command_id, request), owns=True)
 
 
-async def _join(
-    box: Box, port: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copies both ways until both are at their end; a cut on either side cuts the other."""
     whole = False
     try:
@@ -66,7 +64,7 @@ async def _join(
 
 
 class Forward:
-    """Where to connect to. ``close``, or the end of the ``async with`` block, ends the listening and all connections."""
+    """Where to connect to. ``close``, or the end of the ``async with`` block, ends listening and all connections."""
 
     def __init__(self, host: str) -> None:
         self.host = host

@@ -43,6 +43,24 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class SandboxInfo:
+    """One line of ``mesh.list``."""
+
+    sandbox: str
+    state: str
+    run: str | None
+    lease: str | None
+    generation: int
+    image: str
+    provider: str
+    age: float
+    """Seconds."""
+    expires_in: float | None
+    """Seconds until the run's lease lapses; negative: being reclaimed."""
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class CommandInfo:
     id: str
     command: str
@@ -144,15 +162,15 @@ class Sandbox:
     async def forward(
         self, port: int, *, host: str = "127.0.0.1", local_port: int = 0, local_host: str = "127.0.0.1"
     ) -> Forward:
-        """Reaches a server in the sandbox: each connection to the port of this machine that it answers is one to ``port``
-        there. ``async with await box.forward(8000) as forward: ... forward.port``."""
+        """Reaches a server in the sandbox: each connection to the port of this machine that it answers is one to
+        ``port`` there. ``async with await box.forward(8000) as forward: ... forward.port``."""
         return await open_forward(self._box, port, host, local_port, local_host)
 
     async def expose(
         self, local_port: int, *, port: int = 0, host: str = "127.0.0.1", local_host: str = "127.0.0.1"
     ) -> Forward:
-        """Lets the sandbox reach a server of this machine: each connection in the sandbox to the port that it answers is
-        one to ``local_port`` here. Raises ProviderError where the sandbox cannot listen there."""
+        """Lets the sandbox reach a server of this machine: each connection in the sandbox to the port that it answers
+        is one to ``local_port`` here. Raises ProviderError where the sandbox cannot listen there."""
         return await open_exposed(self._box, local_port, port, host, local_host)
 
     async def info(self) -> dict[str, Any]:
@@ -192,4 +210,20 @@ def _command_of(wire: dict[str, Any]) -> CommandInfo:
         pid=wire.get("pid"),
         outcome=None if outcome is None else outcome_from_wire(outcome),
         background=tuple(wire.get("background", ())),
+    )
+
+
+def info_of(view: dict[str, Any]) -> SandboxInfo:
+    expires_in_ms = view.get("expires_in_ms")
+    return SandboxInfo(
+        sandbox=view["sandbox"],
+        state=view["state"],
+        run=view.get("run"),
+        lease=view.get("lease"),
+        generation=view["generation"],
+        image=view["image"],
+        provider=view["provider"],
+        age=view["age_ms"] / 1000,
+        expires_in=None if expires_in_ms is None else expires_in_ms / 1000,
+        reason=view.get("reason"),
     )

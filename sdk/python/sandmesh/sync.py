@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import commands, files, meshes, ports, sandboxes, shells
+from . import commands, files, meshes, ports, runs, sandboxes, shells
 from .errors import ConnectionError, SandmeshError
 from .units import Seconds
 
@@ -403,7 +403,7 @@ class Sandbox:
 class Run:
     """As ``sandmesh.Run``."""
 
-    def __init__(self, loop: _Loop, inner: meshes.Run) -> None:
+    def __init__(self, loop: _Loop, inner: runs.Run) -> None:
         self._loop = loop
         self._run = inner
         self.id = inner.id
@@ -420,7 +420,7 @@ class Run:
         opening = self._run.acquire(image, timeout=timeout, max_life=max_life, id=id, **spec)
         return Sandbox(self._loop, self._loop.call(opening))
 
-    def list(self) -> list[meshes.SandboxInfo]:
+    def list(self) -> list[sandboxes.SandboxInfo]:
         return self._loop.call(self._run.list())
 
     def renew(self, lease: Seconds | None = None) -> int:
@@ -473,7 +473,7 @@ class Mesh:
     def sandbox(self, id: str) -> Sandbox:
         return Sandbox(self._loop, self._loop.now(lambda: self._mesh.sandbox(id)))
 
-    def list(self, run: str | None = None) -> list[meshes.SandboxInfo]:
+    def list(self, run: str | None = None) -> list[sandboxes.SandboxInfo]:
         return self._loop.call(self._mesh.list(run))
 
     def status(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import sandmesh
 from sandmesh._wire.ids import new_uuid7
 
 
-
 async def test_what_was_acquired_is_listed_and_gone_when_the_release_returns(backend: Backend) -> None:
     async with backend.connect() as mesh:
         async with await mesh.acquire(image="host", cpu=0.5, memory="512MiB", env={"A": "1"}) as box:

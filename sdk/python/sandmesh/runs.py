@@ -1,0 +1,55 @@
+"""A run: sandboxes that are renewed together and end together."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ._wire.opening import Opening, leave_block
+from .sandboxes import Sandbox, SandboxInfo
+from .units import Seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .meshes import Mesh
+    from .specs import SpecOptions
+
+
+class Run:
+    """From ``mesh.run``."""
+
+    def __init__(self, mesh: Mesh, id: str, lease_ms: int) -> None:
+        self._mesh = mesh
+        self.id = id
+        self._lease_ms = lease_ms
+
+    def acquire(
+        self,
+        image: str,
+        *,
+        timeout: Seconds = 300.0,
+        max_life: Seconds | None = None,
+        id: str | None = None,
+        **spec: Unpack[SpecOptions],
+    ) -> Opening[Sandbox]:
+        """As ``mesh.acquire``, in this run."""
+        return Opening(self._mesh._acquire(image, self.id, self._lease_ms, timeout, max_life, id, spec))
+
+    async def list(self) -> list[SandboxInfo]:
+        return await self._mesh.list(self.id)
+
+    async def renew(self, lease: Seconds | None = None) -> int:
+        return await self._mesh.renew(self.id, lease)
+
+    async def release(self, *, wait: bool = True) -> int:
+        """Tears the whole run down."""
+        return await self._mesh.release(run=self.id, wait=wait)
+
+    async def __aenter__(self) -> Run:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await leave_block(f"run {self.id} was not released", self.release(), error)
