@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Backend
+from conftest import Backend, until_async
 
 import sandmesh
 from sandmesh.settings import resolve_settings
@@ -57,7 +57,7 @@ async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend:
         box = await mesh.acquire("host")
         own_backend.order("kill_server")
         listing = asyncio.create_task(mesh.list())
-        await asyncio.sleep(0.2)
+        await until_async("the loss is noticed", lambda: not mesh._caller.link.connected)
         own_backend.order("restart_server")
         assert [view.sandbox for view in await listing] == [box.id]
     assert own_backend.made == []
