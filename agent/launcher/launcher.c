@@ -21,6 +21,17 @@ static const char *const HIDDEN[] = {
   "LD_", "BUN_", "NODE_", "JSC_", "MIMALLOC_", "GLIBC_", "MALLOC_", "GCONV_PATH", "LOCPATH", "NLSPATH", "OPENSSL_", "SSL_CERT_",
   "RES_OPTIONS", "HOSTALIASES", "LOCALDOMAIN", "RESOLV_", "TMPDIR", "DO_NOT_TRACK", "FORCE_COLOR", "NO_COLOR", NULL};
 
+// The runtime's settings for the daemon.
+static const char *const SETTINGS[] = {
+  // At rest it sleeps: no collector's timer, no thread that comes back later to give memory to the kernel.
+  "BUN_GC_TIMER_DISABLE=1", "MIMALLOC_PURGE_DELAY=0",
+  // A heap for a program of 5 MB, not for the machine's memory: it is collected when it has grown by half.
+  "BUN_JSC_forceRAMSize=20000000", "BUN_JSC_largeHeapSize=1000000",
+  // The last tier of the compiler costs more than it gives here. Threads of compiler and collector cost memory for each,
+  // and JavaScriptCore starts them when it likes, and aborts where the sandbox's commands have used up its pids.
+  "BUN_JSC_useFTLJIT=0", "BUN_JSC_useConcurrentJIT=0", "BUN_JSC_useConcurrentGC=0", "BUN_JSC_numberOfGCMarkers=1"};
+#define OWN (sizeof SETTINGS / sizeof *SETTINGS)
+
 static int die(const char *what) {
   fprintf(stderr, "sandmesh-agent: %s\n", what);
   return CANNOT_RUN;
@@ -59,7 +70,7 @@ int main(int argc, char **argv, char **envp) {
 
   int count = 0, out = 0, bootstrap = -1;
   while (envp[count]) count++;
-  char **environment = calloc(count + 8, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
+  char **environment = calloc(count + OWN + 2, sizeof(char *)), **arguments = calloc(argc + 16, sizeof(char *));
   if (!environment || !arguments) return die("out of memory");
   for (int i = 0; i < count; i++) {
     char *variable = envp[i];
@@ -73,22 +84,7 @@ int main(int argc, char **argv, char **envp) {
       environment[out++] = variable;
     }
   }
-  // At rest it sleeps: no collector's timer, no thread that comes back later to give memory to the kernel.
-  environment[out++] = "BUN_GC_TIMER_DISABLE=1";
-  environment[out++] = "MIMALLOC_PURGE_DELAY=0";
-  // A heap for a program of 5 MB, not for the machine's memory: it is collected when it has grown by half. The last tier
-  // of the compiler costs more than it gives here, and compiling on threads of its own costs memory for each.
-  environment[out++] = "BUN_JSC_forceRAMSize=20000000";
-  environment[out++] = "BUN_JSC_largeHeapSize=1000000";
-  environment[out++] = "BUN_JSC_numberOfGCMarkers=1";
-  environment[out++] = "BUN_JSC_useConcurrentJIT=0";
-  environment[out++] = "BUN_JSC_useFTLJIT=0";
-  // JavaScriptCore starts threads for these when it likes, and aborts where the sandbox's commands have used up its pids.
-  environment[out++] = "BUN_JSC_useConcurrentJIT=0";
-  environment[out++] = "BUN_JSC_useConcurrentGC=0";
-  environment[out++] = "BUN_JSC_numberOfGCMarkers=1";
-  // The collector lets garbage grow with the machine's memory: 200 MB of output made the daemon 60 MiB large, now 28.
-  environment[out++] = "BUN_JSC_forceRAMSize=32000000";
+  for (size_t i = 0; i < OWN; i++) environment[out++] = (char *)SETTINGS[i];
   // Bun raises the soft limit of open files to the hard one; commands shall have the image's own.
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
