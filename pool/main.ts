@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import pino from "pino";
-import { toSandmeshError } from "../broker/contract/index.ts";
+import { InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
 import { parseCreds } from "../broker/credentials/index.ts";
 import { connect } from "../broker/link/connect.ts";
 import { KeyRing } from "../broker/server/index.ts";
@@ -20,7 +20,8 @@ const EXIT_CONFIG = 2;
 
 async function main(): Promise<void> {
   const { values } = parseArgs({ options: { config: { type: "string" } } });
-  if (values.config === undefined) throw new Error("usage: pool/main.ts --config FILE");
+  if (values.config === undefined)
+    throw new InvalidRequestError("usage: pool/main.ts --config FILE", { field: "config" });
   const config = readPoolConfig(values.config);
   const log = pino({ name: config.name, level: config.logLevel });
   const ca = config.caFile === undefined ? undefined : readFileSync(config.caFile, "utf8");
@@ -51,7 +52,13 @@ async function main(): Promise<void> {
     log,
   });
   const stop = (): void => {
-    void pool.close().then(() => process.exit(0));
+    pool.close().then(
+      () => process.exit(0),
+      (thrown: unknown) => {
+        log.error({ error: String(thrown) }, "the pool did not stop in order");
+        process.exit(EXIT_FAILED);
+      },
+    );
   };
   process.once("SIGTERM", stop);
   process.once("SIGINT", stop);
