@@ -91,11 +91,11 @@ export function addRenew(program: Command): void {
     .argument("<sandbox or run>")
     .summary("give a run more time")
     .description("Renews a run, and with it all its sandboxes; a sandbox's id stands for its run.")
-    .option("--lease <duration>", "from now on; default 1h", parseDuration, KEPT_LEASE_MS)
-    .action(async (name: string, flags: { lease: number }, command: Command) => {
+    .option("--lease <duration>", "from now on; default 1h", parseDuration)
+    .action(async (name: string, flags: { lease?: number }, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
         const box = (await mesh.list({})).find((each) => each.sandbox === name);
-        const answer = await mesh.renew(box?.run ?? name, flags.lease);
+        const answer = await mesh.renew(box?.run ?? name, flags.lease ?? KEPT_LEASE_MS);
         output.result(
           answer,
           `renewed ${answer.run} for ${duration(answer.lease_ms)} (${answer.sandboxes} sandboxes)`,
