@@ -144,5 +144,5 @@ if (import.meta.main) {
   if (values.arch !== undefined) options.arch = values.arch;
   if (values.out !== undefined) options.out = values.out;
   const folder = buildDaemon(options);
-  console.error(`${folder} is up to date (${Math.round(performance.now() - began)} ms)`);
+  process.stderr.write(`  daemon: ${folder} (${Math.round(performance.now() - began)} ms)\n`);
 }

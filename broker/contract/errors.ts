@@ -39,7 +39,8 @@ export abstract class SandmeshError extends Error {
 
   constructor(message: string, detail: ErrorDetail = {}) {
     super(message, detail.cause === undefined ? undefined : { cause: detail.cause });
-    this.name = new.target.name;
+    // A bundler that puts two scopes into one file tells classes of one name apart by a number.
+    this.name = new.target.name.replace(/\d+$/, "");
     this.field = detail.field;
     this.sandbox = detail.sandbox;
     this.reason = detail.reason;

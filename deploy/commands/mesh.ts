@@ -11,10 +11,17 @@ import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
 import { describeLeft, down, up } from "../local/up.ts";
 
+/** Bun says "unknown" where the environment names no user, as in most containers. */
+function loginName(): string {
+  const { username } = userInfo();
+  if (username !== "unknown") return username;
+  return Bun.spawnSync(["id", "-un"]).stdout.toString().trim() || username;
+}
+
 /** This machine's user as a user of the mesh: an id, and none of the reserved ones. */
 function meshUser(): string {
-  const name = userInfo()
-    .username.toLowerCase()
+  const name = loginName()
+    .toLowerCase()
     .replace(/[^a-z0-9-]/g, "-")
     .replace(/^-+/, "")
     .slice(0, 40);

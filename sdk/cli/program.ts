@@ -15,7 +15,6 @@ export function createProgram(): Command {
     .option("-q, --quiet", "print results only")
     .option("--url <url>", "NATS URL; default SANDMESH_URL, then the mesh that is up here")
     .option("--creds <file>", "credentials; default SANDMESH_CREDS, then the mesh that is up here")
-    .enablePositionalOptions()
     .showHelpAfterError("(see sandmesh help)")
     .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
   program.commandsGroup("Commands in sandboxes:");

@@ -182,6 +182,8 @@ describe("a sandbox that is kept", () => {
     ).stdout.trim();
     expect((await mesh.sandmesh("logs", "-f", id, command)).stdout).toBe("early\nlate\n");
     expect((await mesh.sandmesh("logs", id)).stdout).toBe("early\nlate\n");
+    await mesh.sandmesh("exec", id, "--", "echo", "newest");
+    expect((await mesh.sandmesh("logs", id)).stdout).toBe("newest\n");
     expect((await mesh.sandmesh("logs", "-l", id)).stdout).toContain("exited 0");
     await mesh.sandmesh("release", id);
   });
@@ -268,6 +270,16 @@ describe("usage", () => {
     expect(await complete("exec", "--det")).toEqual(["--detach"]);
     expect(await complete("exec", "sb-")).toContain(id);
     await mesh.sandmesh("release", id);
+  });
+
+  test("--json stands before or behind the command", async () => {
+    expect(JSON.parse((await mesh.sandmesh("ps", "--json")).stdout)).toBeArray();
+    expect(JSON.parse((await mesh.sandmesh("--json", "ps")).stdout)).toBeArray();
+  });
+
+  test("doctor answers where no mesh ever was", async () => {
+    const ran = await mesh.sandmeshWith({ env: { SANDMESH_HOME: join(scratch, "never-up") } }, "doctor");
+    expect({ code: ran.code, stderr: ran.stderr }).toEqual({ code: 0, stderr: "" });
   });
 
   test("doctor, config and version answer, also as JSON", async () => {

@@ -1,5 +1,5 @@
 // What this machine can do for local sandboxes, for `sandmesh doctor`.
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
 import { CONTROLLERS, detect } from "./cgroups.ts";
@@ -84,6 +84,8 @@ async function namespaces(): Promise<Check> {
 }
 
 async function overlay(stateDir: string): Promise<Check> {
+  // Before the first start there is none.
+  await mkdir(stateDir, { recursive: true, mode: 0o700 });
   const folder = await mkdtemp(join(stateDir, ".doctor-"));
   try {
     const unprivileged = process.getuid?.() !== 0;

@@ -99,7 +99,12 @@ async function printLog(
 ): Promise<number> {
   const box = context.mesh.sandbox(id);
   const known = await box.commands();
-  const chosen = command === undefined ? known.at(-1) : known.find((each) => each.id === command);
+  // Ids are ordered in time.
+  const newest = known
+    .map((each) => each.id)
+    .sort()
+    .at(-1);
+  const chosen = known.find((each) => each.id === (command ?? newest));
   if (chosen === undefined)
     throw new NotFoundError("no such command, or its output is no longer held", { sandbox: id });
   const handle = box.command(chosen.id);
