@@ -169,12 +169,6 @@ test(
     await using _ = sandbox.live;
     const part = noise(1 << 20);
     const parts = 256;
-    const source = (async function* () {
-      for (let i = 0; i < parts; i++) {
-        collect(i << 20);
-        yield part;
-      }
-    })();
     // What is held is the question, not how lazy the collector is in a process that has run other tests before.
     let collectedAt = 0;
     const collect = (bytes: number) => {
@@ -182,6 +176,12 @@ test(
       collectedAt = bytes;
       Bun.gc(true);
     };
+    const source = (async function* () {
+      for (let i = 0; i < parts; i++) {
+        collect(i << 20);
+        yield part;
+      }
+    })();
     Bun.gc(true);
     const before = process.memoryUsage().rss;
     let most = before;

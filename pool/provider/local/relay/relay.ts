@@ -87,7 +87,10 @@ export class RelayClient {
 
   async #open(): Promise<Control> {
     const waiting: Control["waiting"] = [];
+    const ended = () => new ProviderError("the relay to NATS ended");
     let lines = "";
+    let closed = false;
+    let established = false;
     const socket = await Bun.connect<undefined>({
       unix: join(this.#options.folder, CONTROL_SOCKET),
       socket: {
@@ -96,20 +99,27 @@ export class RelayClient {
           lines = parts.pop() ?? "";
           for (const _line of parts) waiting.shift()?.();
         },
-        close: () => this.#lost(waiting),
+        // A dying relay may still take a connection. One that is lost before it was established fails its opening,
+        // which then starts another relay; to treat it as lost as well would start two.
+        close: () => {
+          closed = true;
+          for (const settle of waiting.splice(0)) settle(ended());
+          if (established) this.#lost();
+        },
       },
     });
     // A relay that was found may lead to where NATS was before.
     await new Promise<void>((resolve, reject) => {
+      if (closed) return reject(ended());
       waiting.push((error) => (error === undefined ? resolve() : reject(error)));
       socket.write(`nats ${this.#options.host} ${this.#options.port}\n`);
     });
+    established = true;
     return { socket, waiting };
   }
 
-  #lost(waiting: Control["waiting"]): void {
+  #lost(): void {
     this.#control = undefined;
-    for (const settle of waiting.splice(0)) settle(new ProviderError("the relay to NATS ended"));
     if (this.#closing) return;
     this.#connected().then(this.#options.onRestart, () => undefined);
   }
