@@ -10,13 +10,13 @@ import {
   encode,
   FileEndFrame,
   MAX_CHUNK_BYTES,
-  type SandmeshError,
   sandboxSubject,
   throwIfError,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
 import { CREDIT_BYTES } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
+import { pause } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, Watch } from "../wire/watch.ts";
 
 const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
@@ -81,7 +81,33 @@ export async function* readFrames(
   }
 }
 
+/** What was cut off is begun anew so often. */
 const TRIES = 4;
+/** A daemon whose broker was restarted is back within seconds; until then nobody listens. */
+const ABSENT_MS = 10_000;
+const ABSENT_PAUSE_MS = 200;
+
+/** Tries of one reading: whether the way was at fault, so that beginning anew may help, and when. */
+export class Anew {
+  readonly #since = performance.now();
+  readonly #signal: AbortSignal | undefined;
+  #tries = 1;
+
+  constructor(signal: AbortSignal | undefined) {
+    this.#signal = signal;
+  }
+
+  /** Resolves when it may begin anew; throws `error` where it may not. */
+  async after(error: unknown): Promise<void> {
+    if (error instanceof UnreachableError) {
+      if (performance.now() - this.#since > ABSENT_MS || this.#signal?.aborted === true) throw error;
+      await pause(ABSENT_PAUSE_MS, this.#signal);
+      return;
+    }
+    const cut = error instanceof ConnectionError || error instanceof DeadlineError;
+    if (!cut || this.#tries++ === TRIES) throw error;
+  }
+}
 
 /** All bytes at once; begun anew where it was cut off. */
 export async function readAll(
@@ -89,22 +115,16 @@ export async function readAll(
   request: object,
   signal: AbortSignal | undefined,
 ): Promise<Uint8Array> {
-  for (let attempt = 1; ; attempt++) {
+  const anew = new Anew(signal);
+  for (;;) {
     try {
       const parts: Uint8Array[] = [];
       for await (const part of readFrames(box, "read", request, signal)) parts.push(part);
       return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
     } catch (error) {
-      if (!isCut(error) || attempt === TRIES) throw error;
+      await anew.after(error);
       box.caller.throwIfClosed();
       await box.inquire();
     }
   }
-}
-
-/** Whether the way was at fault, so that beginning anew may help. */
-export function isCut(error: unknown): error is SandmeshError {
-  return (
-    error instanceof ConnectionError || error instanceof UnreachableError || error instanceof DeadlineError
-  );
 }

@@ -7,10 +7,8 @@ import { pipeline } from "node:stream/promises";
 import { FileError, newUuidV7 } from "../../../broker/contract/index.ts";
 import type { Abortable, Files } from "./files.ts";
 import { localErrors } from "./local-errors.ts";
-import { isCut } from "./read.ts";
+import { Anew } from "./read.ts";
 import { packFolder, unpackFolder } from "./tar.ts";
-
-const TRIES = 4;
 
 export async function upload(files: Files, local: string, remote: string, options: Abortable): Promise<void> {
   const found = await localErrors(local, () => stat(local));
@@ -32,13 +30,14 @@ export async function download(
   options: Abortable,
 ): Promise<void> {
   const found = await files.stat(remote, options);
-  for (let attempt = 1; ; attempt++) {
+  const anew = new Anew(options.signal);
+  for (;;) {
     try {
       if (found.type === "dir") await unpackFolder(files.pack(remote, options), local);
       else await localErrors(local, () => downloadFile(files, remote, local, found, options));
       return;
     } catch (error) {
-      if (!isCut(error) || attempt === TRIES) throw error;
+      await anew.after(error);
     }
   }
 }
