@@ -1,5 +1,5 @@
 // Where a one-machine mesh keeps its state, and how to tell whether one is up.
-import { chmodSync, mkdirSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { startOf } from "../../pool/provider/local/processes.ts";
@@ -63,4 +63,25 @@ export function runningSupervisor(paths: HomePaths): ProcessName | undefined {
   if (supervisor !== undefined && isAlive(supervisor)) return supervisor;
   rmSync(paths.supervisor, { force: true });
   return undefined;
+}
+
+/** Makes this process the home's supervisor; of several at once, one. Answers the one that is, where it is not this. */
+export function claimHome(paths: HomePaths): ProcessName | undefined {
+  const mine = `${paths.supervisor}.${process.pid}.tmp`;
+  writeFileSync(mine, JSON.stringify(nameProcess(process.pid)), { mode: 0o600 });
+  try {
+    for (;;) {
+      try {
+        // Whole at once, and never over another's.
+        linkSync(mine, paths.supervisor);
+        return undefined;
+      } catch (error) {
+        if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+      }
+      const other = runningSupervisor(paths);
+      if (other !== undefined) return other;
+    }
+  } finally {
+    rmSync(mine, { force: true });
+  }
 }

@@ -16,9 +16,11 @@ export async function leftBehind(paths: HomePaths): Promise<LeftOnMachine> {
   return { sandboxes, processes, mounts };
 }
 
-/** Ends what a killed mesh left in this home, its lease records among it. Only for a home in which none is up. */
+/** Ends what a killed mesh left in this home, its lease records among it. Does nothing where another process's is up:
+ * a supervisor that has claimed the home calls this before it starts anything. */
 export async function clearLeft(paths: HomePaths): Promise<void> {
-  if (runningSupervisor(paths) !== undefined) return;
+  const supervisor = runningSupervisor(paths);
+  if (supervisor !== undefined && supervisor.pid !== process.pid) return;
   await endLocal(paths, pino({ level: "silent" }));
   rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
 }

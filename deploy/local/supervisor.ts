@@ -22,8 +22,8 @@ import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { type Child, keepRunning } from "./child.ts";
-import { type HomePaths, makeHome, nameProcess, runningSupervisor } from "./home.ts";
-import { endLocal, leftBehind, localSettings } from "./left.ts";
+import { claimHome, type HomePaths, makeHome } from "./home.ts";
+import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
 
 const TENANT = "default";
 const OPERATOR = "operator";
@@ -132,7 +132,9 @@ class Mesh {
   }
 
   async start(): Promise<MeshAddress> {
-    writePrivate(this.#paths.supervisor, JSON.stringify(nameProcess(process.pid)));
+    for (const old of [this.#paths.mesh, join(this.#paths.home, "down.json")]) rmSync(old, { force: true });
+    // What a killed mesh left: its sandboxes end by their dead man's time; here they go at once.
+    await clearLeft(this.#paths);
     const server = await this.#startServer(this.#options.port);
     writePoolFiles(this.#paths, server, this.#options);
     this.#pool = keepRunning({
@@ -204,8 +206,11 @@ class Mesh {
 if (import.meta.main) {
   const home = process.argv[2];
   if (home === undefined) throw new Error("usage: supervisor.ts HOME");
-  const other = runningSupervisor(makeHome(home));
-  if (other !== undefined) throw new Error(`a mesh is up already in ${home} (pid ${other.pid})`);
+  const other = claimHome(makeHome(home));
+  if (other !== undefined) {
+    process.stderr.write(`a mesh is up already in ${home} (pid ${other.pid})\n`);
+    process.exit(1);
+  }
   const mesh = new Mesh(home, check(UpOptions, JSON.parse(process.env.SANDMESH_UP ?? "{}")));
   const end = async () => {
     await mesh.stop();

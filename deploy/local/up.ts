@@ -36,14 +36,8 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
 /** Starts a mesh in `home`, or answers the one that is up there. Throws ConnectionError with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
   const paths = makeHome(home);
-  if (runningSupervisor(paths) !== undefined) {
-    const address = readAddress(paths);
-    if (address !== undefined) return { ...address, already: true };
-    throw new ConnectionError(`the mesh in ${home} is just starting or ending; try again`);
-  }
-  // What a killed mesh left: its sandboxes end by their dead man's time; here they go at once.
-  await clearLeft(paths);
-  rmSync(join(home, "down.json"), { force: true });
+  const there = await addressOfOther(paths);
+  if (there !== undefined) return { ...there, already: true };
   const logFile = join(paths.logs, "supervisor.log");
   const log = openSync(logFile, "a", 0o600);
   const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), home], {
@@ -57,9 +51,25 @@ export async function up(home: string, options: UpOptions = {}): Promise<MeshAdd
   const address = line === undefined ? undefined : v.safeParse(Address, JSON.parse(line));
   if (!address?.success) {
     child.kill("SIGTERM");
+    // Of several at once one starts it, and all have it.
+    const other = await addressOfOther(paths);
+    if (other !== undefined) return { ...other, already: true };
     throw new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
   }
   return { ...address.output, already: false };
+}
+
+/** Where the mesh is that another process has started, or is just starting; undefined where none is. */
+async function addressOfOther(paths: HomePaths): Promise<MeshAddress | undefined> {
+  const deadline = Date.now() + START_MS;
+  while (runningSupervisor(paths) !== undefined) {
+    const address = readAddress(paths);
+    if (address !== undefined) return address;
+    if (Date.now() > deadline)
+      throw new ConnectionError(`the mesh in ${paths.home} neither starts nor ends; see ${paths.logs}`);
+    await Bun.sleep(20);
+  }
+  return undefined;
 }
 
 async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): Promise<string | undefined> {
@@ -80,9 +90,10 @@ async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): P
   }
 }
 
+/** Without the line by which Bun ends its report of an error. */
 function lastLine(file: string): string {
-  const text = readFileSync(file, "utf8").trimEnd();
-  return text.slice(text.lastIndexOf("\n") + 1);
+  const lines = readFileSync(file, "utf8").split("\n");
+  return lines.findLast((line) => line.trim() !== "" && !line.startsWith("Bun v")) ?? "its log is empty";
 }
 
 /** Ends the mesh in `home` and all its sandboxes, and tells what it left: zeros. Throws NotFoundError where none is up

@@ -1,0 +1,40 @@
+// `sandmesh up` and `down` where several are at it, or one was killed.
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { down } from "../../deploy/local/up.ts";
+import { type Ran, ROOT, run } from "./program.ts";
+
+let home: string;
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), "sandmesh-up-"));
+});
+afterEach(async () => {
+  await down(home).catch(() => undefined);
+  await rm(home, { recursive: true, force: true });
+});
+
+const sandmesh = (...args: string[]): Promise<Ran> =>
+  run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), ...args], { env: { SANDMESH_HOME: home } });
+
+test("of several ups at once one starts the mesh, all tell where it is, and it works", async () => {
+  const all = await Promise.all([1, 2, 3, 4].map(() => sandmesh("--json", "up")));
+  expect(all.map(({ code, stderr }) => ({ code, stderr }))).toEqual(all.map(() => ({ code: 0, stderr: "" })));
+  const answers = all.map(({ stdout }) => JSON.parse(stdout));
+  expect(new Set(answers.map(({ url }) => url)).size).toBe(1);
+  expect(answers.filter(({ already }) => !already).length).toBe(1);
+  expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
+  expect((await sandmesh("down")).stdout).toBe("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n");
+});
+
+test("after a killed supervisor the next up clears what is left and works", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  const kept = (await sandmesh("acquire", "host")).stdout.trim();
+  process.kill(JSON.parse(await readFile(join(home, "supervisor.json"), "utf8")).pid, "SIGKILL");
+  const again = await sandmesh("--json", "up");
+  expect(JSON.parse(again.stdout)).toMatchObject({ already: false });
+  expect((await sandmesh("ps", "--ids")).stdout).not.toContain(kept);
+  expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
+  expect((await sandmesh("down")).code).toBe(0);
+});
