@@ -18,7 +18,7 @@ export async function openShell(
   const terminal = await context.mesh.sandbox(id).terminal({
     rows: stdout.rows || 24,
     cols: stdout.columns || 80,
-    term: process.env.TERM ?? "xterm-256color",
+    term: process.env.TERM || "xterm-256color",
     ...defined({ command: words.length > 0 ? words : undefined, user: flags.user, cwd: flags.workdir }),
   });
   const resize = () => void terminal.resize(stdout.rows, stdout.columns).catch(() => undefined);
@@ -52,6 +52,9 @@ function rawMode(): () => void {
   return () => void stty(before);
 }
 
+/** A shell that is just setting its terminal up loses a Ctrl-D that came before; so it is typed until it is heard. */
+const END_AGAIN_MS = 250;
+
 /** What is typed goes in, in order; the end of input is Ctrl-D, as a terminal says it. */
 function pipeTyping(terminal: Terminal): { stop(): void } {
   const { stdin } = process;
@@ -60,11 +63,17 @@ function pipeTyping(terminal: Terminal): { stop(): void } {
     // Written after the one before it; what comes after the program's end has nowhere to go.
     last = last.then(() => terminal.write(data)).catch(() => undefined);
   };
-  const end = () => send(Uint8Array.of(4));
+  let again: ReturnType<typeof setInterval> | undefined;
+  const end = () => {
+    const type = () => send(Uint8Array.of(4));
+    type();
+    again = setInterval(type, END_AGAIN_MS);
+  };
   stdin.on("data", send);
   stdin.on("end", end);
   return {
     stop() {
+      clearInterval(again);
       stdin.off("data", send);
       stdin.off("end", end);
       stdin.pause();

@@ -234,6 +234,16 @@ describe("shell", () => {
   });
 });
 
+describe("shell without a terminal", () => {
+  test("ends where its input ends, also when that is at once, and needs no TERM", async () => {
+    const id = await acquired();
+    const nothing = await mesh.sandmeshWith({ env: { TERM: "" } }, "shell", id);
+    expect({ code: nothing.code, stderr: nothing.stderr }).toEqual({ code: 0, stderr: "" });
+    expect((await mesh.sandmeshWith({ stdin: "exit 4\n" }, "shell", id)).code).toBe(4);
+    await mesh.sandmesh("release", id);
+  });
+});
+
 describe("usage", () => {
   test("wrong usage is 2, help is 0", async () => {
     expect((await mesh.sandmesh("exec")).code).toBe(2);
