@@ -43,6 +43,8 @@ class Kubernetes implements KubernetesProvider {
   readonly #informer: Informer;
   readonly #teller: Teller;
   readonly #creating = new Map<string, Promise<Created>>();
+  /** Since when each is being removed, by uid, over all tries: performance.now() ms. */
+  readonly #removing = new Map<string, number>();
   readonly #closed = new AbortController();
 
   constructor(settings: KubernetesSettings, log: Log) {
@@ -114,7 +116,8 @@ class Kubernetes implements KubernetesProvider {
       const found = await this.#api.delete(sandbox, uid, undefined, signal);
       if (found === undefined) return this.#teller.forgive(sandbox, this.#informer.get(sandbox));
       end.acked(found);
-      if (await within(end.gone, this.#settings.forceAfterMs + this.#settings.graceMs, signal)) return;
+      void end.gone.then(() => this.#removing.delete(found));
+      if (await within(end.gone, this.#patienceMs(found), signal)) return;
       await this.#force(sandbox, found, signal);
       if (await within(end.gone, FORCED_MS, signal)) return;
       throw new ProviderError(`pod ${sandbox} is being deleted and does not go: it may have finalizers`, {
@@ -124,6 +127,13 @@ class Kubernetes implements KubernetesProvider {
     } finally {
       end.forget();
     }
+  }
+
+  /** How long its node may still take: the caller's tries end sooner, so it is counted over all of them. */
+  #patienceMs(uid: string): number {
+    const since = this.#removing.get(uid) ?? performance.now();
+    this.#removing.set(uid, since);
+    return Math.max(0, since + this.#settings.graceMs + this.#settings.forceAfterMs - performance.now());
   }
 
   /** Takes the object away though its node has not said that the processes are gone: the node may be lost. They may live
@@ -168,9 +178,13 @@ class Kubernetes implements KubernetesProvider {
       );
       for (const [i, end] of ends.entries()) end.acked(group[i]?.uid ?? "");
       const all = Promise.all(ends.map((end) => end.gone)).then(() => undefined);
-      if (await within(all, this.#settings.forceAfterMs + this.#settings.graceMs, signal)) return;
+      const patience = Math.max(...group.map(({ uid }) => this.#patienceMs(uid)));
+      if (await within(all, patience, signal)) return;
     } finally {
       for (const end of ends) end.forget();
+      for (const { sandbox, uid } of group) {
+        if (this.#informer.get(sandbox)?.metadata.uid !== uid) this.#removing.delete(uid);
+      }
     }
     // What is left is seen to one by one, by force where it must be.
     await Promise.all(

@@ -96,7 +96,10 @@ export const KubernetesSettings = v.strictObject({
     ),
   ),
   graceMs: ms(1_000, "From the deletion to SIGKILL; whole seconds, at least one"),
-  forceAfterMs: ms(30_000, "A deletion that is not through by then is forced: its node may be lost"),
+  forceAfterMs: ms(
+    180_000,
+    "A deletion that is not through by then is forced: its node may be lost. A forced one leaves what a slow node runs",
+  ),
   unschedulableMs: ms(60_000, "How long a pod may find no node; an autoscaler needs minutes: give it those"),
   imageRetryMs: ms(20_000, "How long a failing pull, that may be the network's fault, is left to be retried"),
   requestTimeoutMs: ms(30_000, "One request to the API server"),

@@ -1,0 +1,117 @@
+// The whole way on a real node: acquire, exec, release, in pods of unmodified images; and what ends otherwise.
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { ImageError, type Mesh, SandboxLostError, SandmeshError } from "../../sdk/typescript/mod.ts";
+import { lines } from "../bench/lines.ts";
+import { eventually } from "../e2e/program.ts";
+import { IMAGES } from "../images/kubernetes.ts";
+import { inCheckout, kubectl, processesOf } from "./cluster.ts";
+import { ClusterMesh } from "./mesh.ts";
+
+setDefaultTimeout(180_000);
+const LEASE_MS = 5_000;
+const SLACK_MS = 10_000;
+
+let cluster: ClusterMesh;
+let mesh: Mesh;
+beforeAll(async () => {
+  cluster = await ClusterMesh.start({ pool: { recoveryGraceMs: 5_000, reconcileMs: 2_000 } });
+  mesh = await cluster.connect({ lease: "1m" });
+});
+afterAll(async () => {
+  await cluster[Symbol.asyncDispose]();
+});
+
+const errorOf = async (work: Promise<unknown>): Promise<SandmeshError> => {
+  const error = await work.then(
+    () => new Error("it succeeded"),
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof SandmeshError)) throw error;
+  return error;
+};
+
+test("a busybox-only image: its environment and folder are kept, bytes come back whole, and nothing is left", async () => {
+  const box = await mesh.acquire({ image: IMAGES.busybox, memory: "64MiB", env: { MINE: "yes" } });
+  const said = await box.exec("echo $FROM_IMAGE $MINE $(pwd) $(id -u); cat /proc/self/status | grep CapEff");
+  expect(said.stdout.text).toStartWith("kept yes /home/agent 0\n");
+  expect((await box.exec(["head", "-c", "3000000", "/dev/zero"])).stdout.bytes.length).toBe(3_000_000);
+  expect((await box.exec("exit 7")).exitCode).toBe(7);
+  const uid = await kubectl("get", "pod", box.id, "-o", "jsonpath={.metadata.uid}");
+  expect(processesOf(new Set([uid])).length).toBeGreaterThan(0);
+  await box.release();
+  expect(await cluster.podsLeft()).toEqual([]);
+  expect(processesOf(new Set([uid]))).toEqual([]);
+});
+
+test("a pod has no token, no service variables and no way to more privileges", async () => {
+  const box = await mesh.acquire({ image: IMAGES.busybox });
+  const said = await box.exec(
+    "ls /var/run/secrets 2>&1; env | grep -c KUBERNETES; grep NoNewPrivs /proc/self/status",
+  );
+  expect(said.stdout.text).toContain("No such file");
+  expect(said.stdout.text).toContain("\n0\n");
+  expect(said.stdout.text).toMatch(/NoNewPrivs:\s1/);
+  await box.release();
+});
+
+test("an image whose user is not root", async () => {
+  const box = await mesh.acquire({ image: IMAGES.user });
+  expect((await box.exec("id -u; touch /tmp/a && echo made")).stdout.text).toBe("1000\nmade\n");
+  await box.release();
+});
+
+test("an image of one static program and nothing else", async () => {
+  const box = await mesh.acquire({ image: IMAGES.scratch });
+  expect((await box.exec(["/echo", "hello"])).stdout.text).toBe("hello\n");
+  await box.release();
+});
+
+test("a user by number, as the spec asks", async () => {
+  const box = await mesh.acquire({ image: IMAGES.busybox, user: "1000:1001" });
+  expect((await box.exec("id -u; id -g")).stdout.text).toBe("1000\n1001\n");
+  await box.release();
+});
+
+test("an image that does not exist is an ImageError with the runtime's text, long before the acquire's own end", async () => {
+  const began = performance.now();
+  const error = await errorOf(mesh.acquire({ image: "127.0.0.1:1/no/such:image", timeout: "100s" }));
+  expect(error).toBeInstanceOf(ImageError);
+  expect(error.message).toContain("no/such:image");
+  expect(performance.now() - began).toBeLessThan(60_000);
+  await cluster.nothingLeft(20_000);
+});
+
+test("a pod that somebody deletes is lost, by that name, and its command's caller hears it", async () => {
+  const box = await mesh.acquire({ image: IMAGES.busybox });
+  const running = errorOf(box.exec("sleep 100"));
+  await kubectl("delete", "pod", box.id, "--wait=false");
+  const error = await running;
+  expect(error).toBeInstanceOf(SandboxLostError);
+  await eventually("the loss is known", () => box.lost !== undefined);
+  expect(box.lost).toMatchObject({ reason: "deleted" });
+  await cluster.nothingLeft(20_000);
+});
+
+test("a client that is killed leaves no pod beyond its lease and ten seconds", async () => {
+  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.server.url, cluster.credentials];
+  const client = Bun.spawn([process.execPath, ...argv, String(LEASE_MS), IMAGES.busybox, "3"], {
+    stdout: "pipe",
+    stderr: "inherit",
+  });
+  for await (const line of lines(client.stdout)) if (line === "granted") break;
+  expect(await cluster.podsLeft()).toHaveLength(3);
+  client.kill("SIGKILL");
+  await client.exited;
+  await cluster.nothingLeft(LEASE_MS + SLACK_MS);
+});
+
+test("a pool that is killed: commands go on without it, and the next one has the sandbox and releases it", async () => {
+  const box = await mesh.acquire({ image: IMAGES.busybox });
+  await cluster.killPool();
+  expect((await box.exec("echo still")).stdout.text).toBe("still\n");
+  await cluster.startPool();
+  expect((await mesh.list()).map(({ sandbox }) => sandbox)).toEqual([box.id]);
+  expect((await box.exec("echo after")).stdout.text).toBe("after\n");
+  await box.release();
+  expect(await cluster.podsLeft()).toEqual([]);
+});
