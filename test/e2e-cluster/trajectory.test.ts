@@ -31,7 +31,7 @@ const errorOf = async (work: Promise<unknown>): Promise<SandmeshError> => {
 };
 
 test("a busybox-only image: its environment and folder are kept, bytes come back whole, and nothing is left", async () => {
-  const box = await mesh.acquire({ image: IMAGES.busybox, memory: "64MiB", env: { MINE: "yes" } });
+  await using box = await mesh.acquire({ image: IMAGES.busybox, memory: "64MiB", env: { MINE: "yes" } });
   const said = await box.exec("echo $FROM_IMAGE $MINE $(pwd) $(id -u); cat /proc/self/status | grep CapEff");
   expect(said.stdout.text).toStartWith("kept yes /home/agent 0\n");
   expect((await box.exec(["head", "-c", "3000000", "/dev/zero"])).stdout.bytes.length).toBe(3_000_000);
@@ -43,31 +43,35 @@ test("a busybox-only image: its environment and folder are kept, bytes come back
   expect(processesOf(new Set([uid]))).toEqual([]);
 });
 
-test("a pod has no token, no service variables and no way to more privileges", async () => {
-  const box = await mesh.acquire({ image: IMAGES.busybox });
-  const said = await box.exec(
-    "ls /var/run/secrets 2>&1; env | grep -c KUBERNETES; grep NoNewPrivs /proc/self/status",
-  );
-  expect(said.stdout.text).toContain("No such file");
-  expect(said.stdout.text).toContain("\n0\n");
-  expect(said.stdout.text).toMatch(/NoNewPrivs:\s1/);
-  await box.release();
+test("a pod has no token, no variables of services and no way to more privileges", async () => {
+  const service = `probe-${cluster.mesh}`;
+  await kubectl("create", "service", "clusterip", service, "--tcp=80:80");
+  try {
+    await using box = await mesh.acquire({ image: IMAGES.busybox });
+    const asked = ["ls /var/run/secrets 2>&1", "env | grep -c PROBE_", "grep NoNewPrivs /proc/self/status"];
+    const said = (await box.exec(asked.join("; "))).stdout.text;
+    expect(said).toContain("No such file");
+    expect(said).toContain("\n0\n");
+    expect(said).toMatch(/NoNewPrivs:\s1/);
+  } finally {
+    await kubectl("delete", "service", service);
+  }
 });
 
 test("an image whose user is not root", async () => {
-  const box = await mesh.acquire({ image: IMAGES.user });
+  await using box = await mesh.acquire({ image: IMAGES.user });
   expect((await box.exec("id -u; touch /tmp/a && echo made")).stdout.text).toBe("1000\nmade\n");
   await box.release();
 });
 
 test("an image of one static program and nothing else", async () => {
-  const box = await mesh.acquire({ image: IMAGES.scratch });
+  await using box = await mesh.acquire({ image: IMAGES.scratch });
   expect((await box.exec(["/echo", "hello"])).stdout.text).toBe("hello\n");
   await box.release();
 });
 
 test("a user by number, as the spec asks", async () => {
-  const box = await mesh.acquire({ image: IMAGES.busybox, user: "1000:1001" });
+  await using box = await mesh.acquire({ image: IMAGES.busybox, user: "1000:1001" });
   expect((await box.exec("id -u; id -g")).stdout.text).toBe("1000\n1001\n");
   await box.release();
 });
@@ -82,7 +86,7 @@ test("an image that does not exist is an ImageError with the runtime's text, lon
 });
 
 test("a pod that somebody deletes is lost, by that name, and its command's caller hears it", async () => {
-  const box = await mesh.acquire({ image: IMAGES.busybox });
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
   const running = errorOf(box.exec("sleep 100"));
   await kubectl("delete", "pod", box.id, "--wait=false");
   const error = await running;
@@ -106,7 +110,7 @@ test("a client that is killed leaves no pod beyond its lease and ten seconds", a
 });
 
 test("a pool that is killed: commands go on without it, and the next one has the sandbox and releases it", async () => {
-  const box = await mesh.acquire({ image: IMAGES.busybox });
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
   await cluster.killPool();
   expect((await box.exec("echo still")).stdout.text).toBe("still\n");
   await cluster.startPool();
