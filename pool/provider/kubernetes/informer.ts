@@ -12,6 +12,8 @@ export interface Log {
 export type Change = { type: "seen"; pod: PodView } | { type: "gone"; pod: PodView };
 
 const GONE = 410;
+/** A watch whose news are overdue is begun anew this often at most. */
+const ANEW_MS = 10_000;
 
 /** Waits for the end of one pod, from before it is asked for. */
 interface Waiter {
@@ -35,6 +37,8 @@ export class Informer {
   #version: string | undefined;
   /** Made while a list was under way, which may not have them yet. */
   readonly #newer = new Set<string>();
+  #watching: AbortController | undefined;
+  #anewAt = 0;
   #listing = false;
 
   constructor(api: PodApi, log: Log, handle: (change: Change) => void) {
@@ -63,6 +67,15 @@ export class Informer {
   add(pod: PodView): void {
     if (!this.#pods.has(pod.metadata.name)) this.#pods.set(pod.metadata.name, pod);
     if (this.#listing) this.#newer.add(pod.metadata.name);
+  }
+
+  /** What somebody waits for is overdue: the watch may have died without a word (seen with HTTP clients under load), so
+   * it is begun anew where it stands. */
+  overdue(): void {
+    const now = performance.now();
+    if (now - this.#anewAt < ANEW_MS) return;
+    this.#anewAt = now;
+    this.#watching?.abort();
   }
 
   /** To be called before the delete is sent, so that its end is not missed. */
@@ -125,15 +138,24 @@ export class Informer {
   }
 
   async #watch(from: string, alive: () => void): Promise<void> {
-    for await (const line of this.#api.watch(from, this.#stop.signal)) {
-      alive();
-      if (line.type === "ERROR") {
-        if (line.object.code !== GONE) this.#log.warn({ error: line.object.message }, "the watch was ended");
-        this.#version = undefined;
-        return;
+    const anew = new AbortController();
+    this.#watching = anew;
+    try {
+      for await (const line of this.#api.watch(from, AbortSignal.any([this.#stop.signal, anew.signal]))) {
+        alive();
+        if (line.type === "ERROR") {
+          if (line.object.code !== GONE)
+            this.#log.warn({ error: line.object.message }, "the watch was ended");
+          this.#version = undefined;
+          return;
+        }
+        this.#version = line.object.metadata.resourceVersion;
+        this.#heed(line);
       }
-      this.#version = line.object.metadata.resourceVersion;
-      this.#heed(line);
+    } catch (error) {
+      if (!anew.signal.aborted) throw error;
+    } finally {
+      this.#watching = undefined;
     }
   }
 

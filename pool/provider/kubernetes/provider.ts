@@ -21,6 +21,8 @@ export type { Log } from "./informer.ts";
 
 /** Names in one grouped delete: the address stays below 8 KiB. */
 const GROUP = 100;
+/** A node ends a pod within seconds; after this the watch is no longer believed to be alive. */
+const OVERDUE_MS = 10_000;
 /** After a forced deletion the object is gone as soon as the server has written it. */
 const FORCED_MS = 15_000;
 
@@ -117,7 +119,7 @@ class Kubernetes implements KubernetesProvider {
       if (found === undefined) return this.#teller.forgive(sandbox, this.#informer.get(sandbox));
       end.acked(found);
       void end.gone.then(() => this.#removing.delete(found));
-      if (await within(end.gone, this.#patienceMs(found), signal)) return;
+      if (await this.#goneWithin(end.gone, this.#patienceMs(found), signal)) return;
       await this.#force(sandbox, found, signal);
       if (await within(end.gone, FORCED_MS, signal)) return;
       throw new ProviderError(`pod ${sandbox} is being deleted and does not go: it may have finalizers`, {
@@ -126,6 +128,15 @@ class Kubernetes implements KubernetesProvider {
       });
     } finally {
       end.forget();
+    }
+  }
+
+  async #goneWithin(gone: Promise<void>, ms: number, signal: AbortSignal): Promise<boolean> {
+    const overdue = setInterval(() => this.#informer.overdue(), OVERDUE_MS);
+    try {
+      return await within(gone, ms, signal);
+    } finally {
+      clearInterval(overdue);
     }
   }
 
@@ -179,7 +190,7 @@ class Kubernetes implements KubernetesProvider {
       for (const [i, end] of ends.entries()) end.acked(group[i]?.uid ?? "");
       const all = Promise.all(ends.map((end) => end.gone)).then(() => undefined);
       const patience = Math.max(...group.map(({ uid }) => this.#patienceMs(uid)));
-      if (await within(all, patience, signal)) return;
+      if (await this.#goneWithin(all, patience, signal)) return;
     } finally {
       for (const end of ends) end.forget();
       for (const { sandbox, uid } of group) {
