@@ -41,6 +41,8 @@ const Durable = v.object({
   image: v.string(),
   /** Until it is ready; nobody needs it afterwards. */
   spec: v.optional(SandboxSpec),
+  /** For the grant: what the provider cannot hold of the spec. */
+  warnings: v.optional(v.array(v.string())),
   state: State,
   generation: v.pipe(v.number(), v.integer(), v.minValue(1)),
   leaseMs: Ms,
@@ -107,6 +109,6 @@ export const isEnding = (state: State): boolean =>
 
 /** Not yet given to anyone. */
 export const isPending = (state: State): boolean =>
-  state === "intended" || state === "creating" || state === "booting" || state === "registered";
+  state === "intended" || state === "creating" || state === "booting";
 
 export const isHeld = (state: State): boolean => state === "granted" || state === "leased";

@@ -17,6 +17,7 @@ export function stepRemoved(record: SandboxRecord): Step {
     uid: undefined,
     publicKey: undefined,
     incarnation: undefined,
+    warnings: undefined,
   };
   return { record: next, effects: [{ type: "write" }, { type: "gone" }] };
 }

@@ -1,5 +1,5 @@
 // The life of a sandbox: a pure function from (record, event, time) to the next record and the effects that follow.
-// `intended → creating → booting → (registered) → granted → leased → releasing → gone`, beside them `lost` and
+// `intended → creating → booting → granted → leased → releasing → gone`, beside them `lost` and
 // `failed`. All three ways to end carry the duty to remove, and only `removed` leads to `gone`.
 import {
   assertNever,

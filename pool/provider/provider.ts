@@ -70,6 +70,8 @@ export interface Provider {
   watch(handle: (event: ProviderEvent) => void): () => void;
   /** What is not isolated, in words; empty where all is. */
   notIsolated(spec: SandboxSpec): string[];
+  /** What it cannot hold of `spec`, in words, for whom the sandbox is granted to; left out where it holds all. */
+  warnings?(spec: SandboxSpec): string[];
   /** Leaves the sandboxes as they are (the pool is restarting) and lets go of watches and timers. */
   close(): Promise<void>;
 }

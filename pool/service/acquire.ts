@@ -277,6 +277,7 @@ export class Acquires {
       provider: provider ?? "",
       image: known.spec.image,
       spec: known.spec,
+      warnings: this.#warnings(waiting),
       state: "intended",
       generation: 1,
       leaseMs: head.lease_ms,
@@ -289,6 +290,11 @@ export class Acquires {
       ...VOLATILE,
     };
     this.#sandboxes.add(record, [{ type: "write" }, { type: "event", what: "creating" }, { type: "create" }]);
+  }
+
+  #warnings({ provider, known }: Waiting): string[] | undefined {
+    const warnings = this.#core.providers.get(provider ?? "")?.warnings?.(known.spec) ?? [];
+    return warnings.length === 0 ? undefined : warnings;
   }
 
   /** Tells each tenant that has anything here that the pool is draining. */

@@ -23,5 +23,6 @@ export function grantOf(record: SandboxRecord, confirmMs: number): Grant {
       enrolled_ms: enrolled,
       ready_ms: ready,
     },
+    warnings: record.warnings ?? [],
   };
 }

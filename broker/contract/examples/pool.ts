@@ -85,8 +85,12 @@ export const POOL_EXAMPLES: Record<string, Examples> = {
     },
   },
   "pool.acquire.answer": {
-    good: { one: grant },
+    good: {
+      one: grant,
+      "a limit that is not held": { ...grant, warnings: ["memory: the limit is not enforced"] },
+    },
     bad: {
+      "a warning that is no list": [{ ...grant, warnings: "memory" }, "warnings"],
       "a sandbox with a space": [{ ...grant, sandbox: "a b" }, "sandbox"],
       "generation 0": [{ ...grant, generation: 0 }, "generation"],
       "no timeline": [{ ...grant, timeline: undefined }, "timeline"],

@@ -47,6 +47,15 @@ export const Grant = v.object({
   confirm_ms: milliseconds("Confirm within this, or the pool takes the sandbox back"),
   provider: Id,
   timeline: Timeline,
+  warnings: v.optional(
+    v.pipe(
+      v.array(v.string()),
+      v.description(
+        "What it was to have and has not, in words, such as a limit that this machine cannot hold",
+      ),
+    ),
+    [],
+  ),
 });
 export type Grant = v.InferOutput<typeof Grant>;
 
@@ -85,8 +94,6 @@ export const STATES = [
   "intended",
   "creating",
   "booting",
-  "registered",
-  "warm",
   "granted",
   "leased",
   "releasing",
