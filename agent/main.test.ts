@@ -68,6 +68,27 @@ describe("the daemon", () => {
     await endByTerm(daemon);
   }, 30_000);
 
+  test("owes nothing to what its parent ignored, blocked, closed or set going", async () => {
+    const hostile = `
+import os, signal, sys
+for s in range(1, 65):
+    try: signal.signal(s, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+os.close(0); os.close(1)
+os.dup2(os.open("/etc/passwd", os.O_RDONLY), 77, inheritable=True)
+os.execv(sys.argv[1], sys.argv[1:])`;
+    const daemon = await mesh.start({ argv: ["python3", "-c", hostile, agent] });
+    // Beyond the parent's alarm.
+    const end = await daemon.exec({ shell: "sleep 0.7; exit 3" });
+    expect(end.outcome).toEqual({ type: "exited", code: 3 });
+    const status = text((await daemon.exec({ argv: ["cat", "/proc/self/status"] })).stdout);
+    expect(status.match(/^Sig(Blk|Ign):\t0{16}$/gm)?.length).toBe(2);
+    expect(text((await daemon.exec({ argv: ["ls", "/proc/self/fd"] })).stdout)).toBe("0\n1\n2\n3\n");
+    await endByTerm(daemon);
+  }, 30_000);
+
   test("keeps no secret where commands of its user can read it", async () => {
     const daemon = await mesh.start({ argv: [agent] });
     const end = await daemon.exec({

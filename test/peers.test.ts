@@ -64,6 +64,8 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   "ECHILD as exit 1, statuses stolen": [
     ["agent/process/settle.test.ts", "orphans are reaped, and none of the own commands' statuses is stolen"],
     [EXEC, "every exit code is told as it is"],
+    ["agent/process/settle.test.ts", "a status that someone else took is a fault that is told"],
+    ["agent/main.test.ts", "owes nothing to what its parent ignored, blocked, closed or set going"],
   ],
   "SIGKILL and exit 137 taken for one another": [[EXEC, "SIGKILL is told from exit code 137"]],
   "the end of a command told in its output, or forged by it": [

@@ -2,8 +2,14 @@
 import { performance } from "node:perf_hooks";
 import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
-import type { Engine, EngineListener, Exit, StartFailure } from "../native/engine.ts";
-import { type Attempt, failureOutcome } from "./failure.ts";
+import {
+  type Engine,
+  type EngineListener,
+  type Exit,
+  STATUS_TAKEN,
+  type StartFailure,
+} from "../native/engine.ts";
+import { type Attempt, failureOutcome, statusTaken } from "./failure.ts";
 import { type EndedTree, type Ending, endedOutcome, naturalOutcome } from "./outcome.ts";
 import { signalNumber } from "./signals.ts";
 import { StdinQueue } from "./stdin.ts";
@@ -179,6 +185,10 @@ export class Command implements RunningCommand, EngineListener {
 
   #conclude(): void {
     const exit = this.#exit;
+    if (this.#ending === undefined && exit?.status === STATUS_TAKEN) {
+      this.#fail();
+      return;
+    }
     const outcome =
       this.#ending !== undefined && this.#tree !== undefined
         ? endedOutcome(this.#ending, this.#tree)
@@ -186,11 +196,14 @@ export class Command implements RunningCommand, EngineListener {
     this.#finish(outcome);
   }
 
+  #fail(): void {
+    if (!this.#takeEnd()) return;
+    this.#sink.fail(statusTaken());
+    this.#forget();
+  }
+
   #finish(outcome: Outcome): void {
-    if (this.#over) return;
-    this.#over = true;
-    this.#stopTimer();
-    this.#stdin?.abandon();
+    if (!this.#takeEnd()) return;
     const exit = this.#exit;
     const durationMs = (this.#exitAt === 0 ? performance.now() : this.#exitAt) - this.#startedAt;
     // Looking through /proc costs more than a short command: only where something is known to live on.
@@ -203,6 +216,19 @@ export class Command implements RunningCommand, EngineListener {
       ...(exit !== undefined && { cpuMs: exit.cpuMs }),
       ...(exit !== undefined && exit.maxRssBytes > 0 && { maxRssBytes: exit.maxRssBytes }),
     });
+    this.#forget();
+  }
+
+  /** False where it is over already. */
+  #takeEnd(): boolean {
+    if (this.#over) return false;
+    this.#over = true;
+    this.#stopTimer();
+    this.#stdin?.abandon();
+    return true;
+  }
+
+  #forget(): void {
     this.#stdin = this.#exit = this.#closed = this.#ending = this.#tree = this.#early = undefined;
     this.#context.done(this);
   }

@@ -1,6 +1,6 @@
 // Why a command could not be started: from the step that failed and its errno to the outcome's reason and a sentence.
 import { constants } from "node:os";
-import type { NOT_STARTED_REASONS, Outcome } from "../../broker/contract/index.ts";
+import { InternalError, type NOT_STARTED_REASONS, type Outcome } from "../../broker/contract/index.ts";
 import type { StartFailure } from "../native/engine.ts";
 
 type Reason = (typeof NOT_STARTED_REASONS)[number];
@@ -91,6 +91,12 @@ function execFailure({ errno, detail }: StartFailure, program: string): NotStart
       return notStarted("exec_format", `${program} could not be executed (${errnoName(errno)})`);
   }
 }
+
+/** The error of a command that ended, where nobody can tell how. */
+export const statusTaken = (): InternalError =>
+  new InternalError("the command ended, but another part of the daemon has taken its exit status", {
+    started: "yes",
+  });
 
 const ERRNO_NAMES = new Map(Object.entries(E).map(([name, number]) => [number, name]));
 const errnoName = (errno: number): string => ERRNO_NAMES.get(errno) ?? `errno ${errno}`;

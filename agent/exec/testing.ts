@@ -67,6 +67,7 @@ export function begin(commands: Commands, request: Record<string, unknown>): Run
         text: stdout().toString(),
       });
     },
+    fail: end.reject,
   });
   return {
     id: parsed.id ?? "",

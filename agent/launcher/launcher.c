@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define KEPT "SANDMESH_KEPT_"
@@ -53,12 +54,30 @@ static int bootstrap_file(const char *text) {
   return fd;
 }
 
+// What whoever starts the daemon has ignored, blocked or set going is not the daemon's: with SIGCHLD ignored the kernel
+// keeps no exit status, with SIGTERM blocked nothing ends it in order, and a timer does. Descriptors 0 to 2 are there,
+// or the next files that are opened would be taken for them.
+static void start_afresh(void) {
+  struct sigaction standard = {.sa_handler = SIG_DFL};
+  for (int s = 1; s <= SIGRTMAX; s++) sigaction(s, &standard, NULL);
+  struct itimerval none = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_REAL, &none, NULL);
+  // The engine's thread alone takes SIGCHLD; each other thread would be woken by it in turn.
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigprocmask(SIG_SETMASK, &child, NULL);
+  for (int fd = 0; fd < 3; fd++)
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);
+}
+
 int main(int argc, char **argv, char **envp) {
   static char self[PATH_MAX - 64], loader[PATH_MAX], libraries[PATH_MAX], daemon[PATH_MAX], native[PATH_MAX];
   static char fd_text[64], limit_text[64];
   if (access("/proc/self/stat", R_OK) != 0) return die("this sandbox has no /proc; mount proc there");
   if (access("/dev/urandom", R_OK) != 0) return die("this sandbox has no readable /dev/urandom");
   if (access("/dev/null", R_OK | W_OK) != 0) return die("this sandbox has no usable /dev/null");
+  start_afresh();
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   char *slash = n > 0 ? strrchr(self, '/') : NULL;
   if (!slash || n == sizeof self - 1) return die("cannot tell where it lies (readlink /proc/self/exe)");
@@ -91,11 +110,6 @@ int main(int argc, char **argv, char **envp) {
     sprintf(limit_text, "SANDMESH_NOFILE=%llu", (unsigned long long)files.rlim_cur);
     environment[out++] = limit_text;
   }
-  // The engine's thread alone takes SIGCHLD; each other thread would be woken by it in turn.
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  sigprocmask(SIG_BLOCK, &child, NULL);
 
   char **a = arguments;
   *a++ = loader;

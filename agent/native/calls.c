@@ -15,6 +15,7 @@ static void on_sigchld(int s) { (void)s; E.child_ended = 1; kick(); }
 EXPORT int engine_open(void) {
   int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t all, old;
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
   E.queue_tail = &E.queue;
   E.epoll = epoll_create1(EPOLL_CLOEXEC); E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -124,9 +124,13 @@ void begin_drain(struct command *c) {
   }
   if (!(c->flags & WAIT_ALL) && !c->drain_at) { c->drain_at = now_ns() + DRAIN_NS; E.draining++; }
 }
-static void on_exit_of(struct command *c) {
+/** Answers 0 where it has not ended after all. */
+static int on_exit_of(struct command *c) {
   int status; struct rusage u;
-  if (wait4(c->pid, &status, WNOHANG, &u) != c->pid) return;
+  pid_t got = wait4(c->pid, &status, WNOHANG, &u);
+  if (got == 0) return 0;
+  // Someone else in this process has waited for it: it has ended, and how is not to be learned any more.
+  if (got < 0) { status = STATUS_TAKEN; memset(&u, 0, sizeof u); }
   // Counts the daemon's own pages too, which the child had until its exec: told only where it is more than those.
   struct rusage own; getrusage(RUSAGE_SELF, &own);
   if (u.ru_maxrss <= own.ru_maxrss) u.ru_maxrss = 0;
@@ -135,6 +139,7 @@ static void on_exit_of(struct command *c) {
   c->exited = 1; E.active = 1; close_at(c, K_PID); close_at(c, K_IN);
   put(c, EXITED, &e, sizeof e); wake_soon();
   begin_drain(c); finish(c);
+  return 1;
 }
 static void on_readable(struct command *c, int k) {
   static char scrap[CHUNK];
@@ -174,7 +179,7 @@ static void reap_foreign(void) {
     if (BOX - E.box_length < ROOM) { E.retry_at = now_ns() + LEFT_NS / 10; return; }
     struct command *own = NULL;
     for (uint32_t s = 0; s < E.used && !own; s++) if (E.slots[s] && E.slots[s]->pid == i.si_pid && !E.slots[s]->exited) own = E.slots[s];
-    if (own) { on_exit_of(own); continue; }
+    if (own) { if (!on_exit_of(own)) return; continue; }
     if (getsid(i.si_pid) == getsid(0)) {
       int64_t now = now_ns();
       if (left != i.si_pid) { left = i.si_pid; left_at = now; }

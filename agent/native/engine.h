@@ -31,6 +31,7 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
 #define QUIET_NS 50000000LL   // without a start or an end for this long: SIGCHLD is asked for, until the next start
 #define BURST_NS 5000000LL    // a start soon after one that still runs belongs to a burst: the thread takes it
+#define STATUS_TAKEN -1       // in place of wait's status: someone else has taken it
 #define SLOTS 65536
 
 struct frame { uint32_t handle, type, length, pad; };

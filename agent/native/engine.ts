@@ -16,8 +16,11 @@ const FRAME = {
   gone: 8,
 } as const;
 
+/** In place of a status: another part of the process has taken it, and how the command ended is not known. */
+export const STATUS_TAKEN = -1;
+
 export interface Exit {
-  /** As wait(2) gives it. */
+  /** As wait(2) gives it, or STATUS_TAKEN. */
   status: number;
   /** Whether others of the leader's process group live on. */
   groupAlive: boolean;

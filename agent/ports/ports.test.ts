@@ -26,6 +26,7 @@ function run(ports: Ports, port: object, more: object = {}): Run {
       if (result.bytes < 10_000) result.text += Buffer.from(data).toString();
     },
     ended: ({ outcome }) => ended.resolve(outcome),
+    fail: ended.reject,
   });
   const result: Run = Object.assign(made, { command });
   return result;

@@ -1,10 +1,13 @@
 // For settle.test.ts: a process that settles as the daemon does, and says what became of it as JSON.
+import { dlopen, FFIType } from "bun:ffi";
 import { readdirSync, readFileSync } from "node:fs";
+import { SandmeshError } from "../../broker/contract/index.ts";
 import { Commands } from "../exec/exec.ts";
 import { begin, run, testEngine, until } from "../exec/testing.ts";
 import { commandEnvironment } from "./environment.ts";
 import { settleProcess } from "./settle.ts";
 
+const WNOHANG = 1;
 const what = process.argv[2];
 const engine = await testEngine();
 const commands = new Commands({ engine, environment: commandEnvironment(settleProcess(engine)), cwd: "/" });
@@ -47,6 +50,26 @@ async function answer(): Promise<object> {
       );
       await until("no zombie is left", () => zombies() === 0);
       return { codes, zombies: zombies() };
+    }
+    case "taken": {
+      // Another part of the process waits for the very child; who is first is chance, so until each has been it once.
+      const { waitpid } = dlopen("libc.so.6", {
+        waitpid: { args: [FFIType.i32, FFIType.ptr, FFIType.i32], returns: FFIType.i32 },
+      }).symbols;
+      const seen = new Set<string>();
+      for (let i = 0; i < 10_000 && !seen.has("internal yes"); i++) {
+        const running = begin(commands, { argv: ["sh", "-c", "exit 9"] });
+        const pid = await running.started;
+        while (waitpid(pid, null, WNOHANG) === 0);
+        seen.add(
+          await running.ended.then(
+            ({ outcome }) => JSON.stringify(outcome),
+            (error) => (error instanceof SandmeshError ? `${error.code} ${error.started}` : String(error)),
+          ),
+        );
+      }
+      const after = await run(commands, { shell: "exit 4" });
+      return { taken: seen.delete("internal yes"), others: [...seen], after: after.outcome };
     }
     case "hidden": {
       const read = (file: string): Promise<string> =>

@@ -25,6 +25,12 @@ test("what another part of the daemon starts keeps its status", async () => {
   expect(await fixture("bun-spawn")).toEqual({ codes: Array(20).fill(7), zombies: 0 });
 }, 30_000);
 
+test("a status that someone else took is a fault that is told, never a hang nor an invented code", async () => {
+  const { taken, others, after } = await fixture("taken");
+  expect([taken, after]).toEqual([true, { type: "exited", code: 4 }]);
+  for (const outcome of others as string[]) expect(JSON.parse(outcome)).toEqual({ type: "exited", code: 9 });
+}, 60_000);
+
 test("another process of the same user can read neither environment nor memory nor descriptors", async () => {
   const answer = await fixture("hidden", process.getuid?.() === 0 ? "65534:65534" : undefined);
   expect(answer).toEqual({ environ: "", maps: "", fds: "", name: "sandmesh-agent" });

@@ -1,7 +1,8 @@
 // One command in a session: waits for its turn, runs, and is ended when its time is up or it is canceled.
 import { randomBytes } from "node:crypto";
-import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
+import { type Outcome, type OutputStream, SandmeshError } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { statusTaken } from "../exec/failure.ts";
 import type { Ending } from "../exec/outcome.ts";
 import { signalNumber } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
@@ -124,6 +125,12 @@ export class SessionCommand implements RunningCommand {
   shellExited(natural: Outcome): void {
     const ending = this.#ending;
     this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
+  }
+
+  /** The shell has ended, and how is not known. */
+  shellLost(): void {
+    if (this.#ending !== undefined) this.#finish(endingOutcome(this.#ending, 1, "SIGKILL"));
+    else this.#finish(statusTaken());
   }
 
   /** The session is being closed; shellExited follows. */
@@ -264,7 +271,7 @@ export class SessionCommand implements RunningCommand {
     this.#finish(endingOutcome(ending, seen.size, by));
   }
 
-  #finish(outcome: Outcome): void {
+  #finish(end: Outcome | SandmeshError): void {
     if (this.#state === "ended") return;
     const queued = this.#state === "queued";
     this.#state = "ended";
@@ -273,10 +280,12 @@ export class SessionCommand implements RunningCommand {
     this.#back?.();
     this.#feed?.end();
     if (!queued) {
-      this.#host.lastStatus = outcome.type === "exited" ? outcome.code : (this.#status ?? 130);
+      const code = "type" in end && end.type === "exited" ? end.code : undefined;
+      this.#host.lastStatus = code ?? this.#status ?? 130;
       this.#host.shell.pause(false);
     }
-    this.#sink.ended({ outcome, durationMs: queued ? 0 : performance.now() - this.#startedAt });
+    if (end instanceof SandmeshError) this.#sink.fail(end);
+    else this.#sink.ended({ outcome: end, durationMs: queued ? 0 : performance.now() - this.#startedAt });
     this.#host.done(this);
   }
 }

@@ -13,7 +13,7 @@ import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpo
 import { notStarted } from "../exec/failure.ts";
 import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
-import type { Engine } from "../native/engine.ts";
+import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import { OomCounter } from "../process/oom.ts";
 import { Backlog } from "./backlog.ts";
@@ -199,7 +199,8 @@ export class Session implements CommandHost {
     this.#ready?.reject(this.#closedError("its shell ended at once"));
     const current = this.#current;
     this.#current = undefined;
-    current?.shellExited(naturalOutcome(status, () => this.#oom.take()));
+    if (status === STATUS_TAKEN) current?.shellLost();
+    else current?.shellExited(naturalOutcome(status, () => this.#oom.take()));
     for (const command of this.#queue.splice(0)) command.refuseClosed();
     // A session is its shell: what that has left behind in it goes too, what has left the session does not.
     void this.#endAll(0);

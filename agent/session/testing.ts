@@ -59,6 +59,7 @@ export function begin(sessions: SessionCommands, shell: string, more: Record<str
         what: outcome.type === "exited" ? `exited ${outcome.code}` : outcome.type,
       });
     },
+    fail: end.reject,
   });
   return {
     command,

@@ -10,6 +10,7 @@ import type {
   ListDirAnswer,
   Outcome,
   OutputStream,
+  SandmeshError,
   SearchAnswer,
   SessionView,
   WatchAnswer,
@@ -22,6 +23,8 @@ export interface CommandSink {
   started(pid: number): void;
   /** Once, last. After it nothing more is called. */
   ended(result: CommandResult): void;
+  /** In place of `ended`, where a fault of the executor's own keeps it from knowing how the command ended. */
+  fail(error: SandmeshError): void;
 }
 
 export interface CommandResult {
