@@ -13,7 +13,7 @@ import {
   rm,
   symlink,
 } from "node:fs/promises";
-import { type ArchiveEntry, componentsOf } from "./archive-entry.ts";
+import { type ArchiveEntry, componentsOf } from "../../broker/contract/tar/entry.ts";
 import { draftName } from "./draft.ts";
 import { errnoOf, fileFault } from "./error.ts";
 import type { Folder } from "./folder.ts";

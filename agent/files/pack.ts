@@ -2,10 +2,10 @@
 import { constants, type Stats } from "node:fs";
 import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
+import { paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
 import { errnoOf, fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
-import { paddingOf, type TarEntry, TRAILER, tarHeader } from "./tar-header.ts";
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
 

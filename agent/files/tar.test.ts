@@ -14,7 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { tarHeader } from "./tar-header.ts";
+import { tarHeader } from "../../broker/contract/tar/header.ts";
 import { cleanUp, drafts, drain, fill, openBelow, reasonOf, scene } from "./testing.ts";
 
 afterEach(cleanUp);

@@ -11,7 +11,7 @@ import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
-import { download, upload } from "./trees.ts";
+import { download, type UploadOptions, upload } from "./trees.ts";
 import { type FileChange, watchFolder } from "./watch.ts";
 
 export interface Abortable {
@@ -261,8 +261,9 @@ export class Files {
   }
 
   /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and
-   * times. */
-  upload(local: string, remote: string, options: Abortable = {}): Promise<void> {
+   * times. Throws FileError that names the file where one of this machine's cannot be read, went away or became shorter
+   * meanwhile. */
+  upload(local: string, remote: string, options: UploadOptions = {}): Promise<void> {
     return upload(this, local, remote, options);
   }
 

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import {
+  appendFile,
   chmod,
   lstat,
   mkdir,
@@ -9,13 +10,15 @@ import {
   rm,
   stat,
   symlink,
+  truncate,
   utimes,
   writeFile,
 } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Header, pack } from "tar-stream";
-import { packFolder, unpackFolder } from "./tar.ts";
+import { packFolder } from "./pack.ts";
+import { unpackFolder } from "./unpack.ts";
 
 let base: string;
 beforeEach(async () => {
@@ -115,4 +118,88 @@ test("a source that fails fails the unpacking with its own error", async () => {
     throw new Error("the way was cut");
   };
   await expect(unpackFolder(source(), join(base, "to"))).rejects.toThrow("the way was cut");
+});
+
+const ODD = Buffer.concat([Buffer.from("odd-"), Buffer.from([0xff, 0xfe, 0x80])]);
+const at = (folder: string, ...names: (string | Buffer)[]): Buffer =>
+  Buffer.concat([Buffer.from(folder), ...names.flatMap((name) => [Buffer.from("/"), Buffer.from(name)])]);
+
+test("names and link targets that are not UTF-8 come back byte for byte, also long ones", async () => {
+  const from = join(base, "from");
+  const long = Buffer.concat([ODD, Buffer.alloc(150, 0xe9)]);
+  await mkdir(at(from, ODD), { recursive: true });
+  await writeFile(at(from, ODD, long), "deep");
+  await symlink(long, at(from, ODD, "link"));
+  const to = join(base, "to");
+  await unpackFolder(packFolder(from), to);
+  expect(await readFile(at(to, ODD, long), "utf8")).toBe("deep");
+  expect(Buffer.compare(await readlink(at(to, ODD, "link"), { encoding: "buffer" }), long)).toBe(0);
+});
+
+test("what an archive cannot hold is named, and the rest goes", async () => {
+  const from = join(base, "from");
+  await mkdir(join(from, "sub"), { recursive: true });
+  await writeFile(join(from, "sub", "file"), "x");
+  Bun.spawnSync(["mkfifo", join(from, "sub", "pipe")]);
+  const skipped: string[] = [];
+  await unpackFolder(
+    packFolder(from, (path) => skipped.push(path)),
+    join(base, "to"),
+  );
+  expect(skipped).toEqual([join(from, "sub", "pipe")]);
+  expect(await readFile(join(base, "to", "sub", "file"), "utf8")).toBe("x");
+});
+
+/** Packs `from`, and does `meanwhile` when the header of the first file has been given. */
+async function packedWhile(from: string, meanwhile: () => Promise<void>): Promise<unknown> {
+  try {
+    let first = true;
+    for await (const _ of packFolder(from)) {
+      if (first) await meanwhile();
+      first = false;
+    }
+  } catch (error) {
+    return error;
+  }
+  return undefined;
+}
+
+test("a file that is cut off, or goes away, while it is read is a FileError that names it", async () => {
+  const from = join(base, "from");
+  await mkdir(from);
+  for (const name of ["a", "b"]) await writeFile(join(from, name), Buffer.alloc(1_000_000, 1));
+  expect(await packedWhile(from, () => truncate(join(from, "a"), 400_000))).toMatchObject({
+    code: "file_error",
+    reason: "ESTALE",
+    message: expect.stringContaining(join(from, "a")),
+  });
+  await writeFile(join(from, "a"), "whole again");
+  expect(await packedWhile(from, () => rm(join(from, "b")))).toMatchObject({
+    code: "file_error",
+    reason: "ENOENT",
+    message: expect.stringContaining(join(from, "b")),
+  });
+});
+
+test("a file that grows while it is read goes as it was when it was opened", async () => {
+  const from = join(base, "from");
+  await mkdir(from);
+  await writeFile(join(from, "log"), Buffer.alloc(600_000, 1));
+  const source = async function* () {
+    for await (const part of packFolder(from)) {
+      yield part;
+      await appendFile(join(from, "log"), "more");
+    }
+  };
+  await unpackFolder(source(), join(base, "to"));
+  expect((await readFile(join(base, "to", "log"))).equals(Buffer.alloc(600_000, 1))).toBe(true);
+});
+
+test("a folder that may not be searched is told as that, and not taken for a missing one", async () => {
+  // Root may search all: the kernel's refusal is had from a name that is too long for it.
+  const tooLong = "n".repeat(300);
+  const failed = await unpackFolder(archive([[{ name: `${tooLong}/x` }, "x"]]), join(base, "to")).catch(
+    (error: unknown) => error,
+  );
+  expect(failed).toMatchObject({ code: "file_error", reason: "ENAMETOOLONG" });
 });

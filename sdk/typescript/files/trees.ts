@@ -1,23 +1,35 @@
 // Files and folders between this machine and a sandbox.
-import { createReadStream, createWriteStream } from "node:fs";
+import { createWriteStream } from "node:fs";
 import { chmod, lstat, mkdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FileError, newUuidV7 } from "../../../broker/contract/index.ts";
 import type { Abortable, Files } from "./files.ts";
-import { localErrors } from "./local-errors.ts";
+import { ifThere, localErrors } from "./local-errors.ts";
+import { localFile } from "./local-file.ts";
+import { packFolder } from "./pack.ts";
 import { Anew } from "./read.ts";
-import { packFolder, unpackFolder } from "./tar.ts";
+import { unpackFolder } from "./unpack.ts";
 
-export async function upload(files: Files, local: string, remote: string, options: Abortable): Promise<void> {
+export interface UploadOptions extends Abortable {
+  /** Told the path of each fifo, socket and device below the folder: they are left out. */
+  skipped?: (path: string) => void;
+}
+
+export async function upload(
+  files: Files,
+  local: string,
+  remote: string,
+  { skipped, ...options }: UploadOptions,
+): Promise<void> {
   const found = await localErrors(local, () => stat(local));
   if (found.isDirectory()) {
-    await files.unpack(remote, packFolder(local), options);
+    await files.unpack(remote, packFolder(local, skipped), options);
   } else if (found.isFile()) {
     const mode = found.mode & 0o7777;
     const mtimeMs = Math.floor(found.mtimeMs);
-    await files.write(remote, createReadStream(local), { ...options, mode, mtimeMs });
+    await files.write(remote, localFile(local), { ...options, mode, mtimeMs });
   } else {
     throw new FileError(`${local} is neither a file nor a folder`, { reason: "EINVAL" });
   }
@@ -65,8 +77,5 @@ async function downloadFile(
 }
 
 async function isFolder(path: string): Promise<boolean> {
-  return await lstat(path).then(
-    (found) => found.isDirectory(),
-    () => false,
-  );
+  return (await ifThere(lstat(path)))?.isDirectory() === true;
 }

@@ -1,6 +1,17 @@
 // What an entry of a tar stream asks for, taken from tar-stream's header and its pax records. Pure.
-import type { Header } from "tar-stream";
-import { fileFault } from "./error.ts";
+import { FileError } from "../errors.ts";
+
+/** tar-stream's, as far as it counts here. */
+export interface Header {
+  name: string;
+  type: string;
+  linkname: string | null;
+  mode: number;
+  uid: number;
+  gid: number;
+  mtime: Date;
+  pax?: unknown;
+}
 
 export interface ArchiveEntry {
   /** `skip`: devices and fifos. */
@@ -18,10 +29,12 @@ export interface ArchiveEntry {
 
 const SLASH = 0x2f;
 
+const fault = (reason: string, message: string): FileError => new FileError(message, { reason });
+
 /** The components of an entry's name. Throws FileError where it would leave the folder. */
 export function componentsOf(name: Buffer): Buffer[] {
   const shown = JSON.stringify(name.toString());
-  if (name[0] === SLASH) throw fileFault("EINVAL", `the archive's entry ${shown} has an absolute name`);
+  if (name[0] === SLASH) throw fault("EINVAL", `the archive's entry ${shown} has an absolute name`);
   const parts: Buffer[] = [];
   for (let start = 0; start < name.length; ) {
     const slash = name.indexOf(SLASH, start);
@@ -30,8 +43,8 @@ export function componentsOf(name: Buffer): Buffer[] {
     start = end + 1;
     const text = part.toString("latin1");
     if (text === "" || text === ".") continue;
-    if (text === "..") throw fileFault("EINVAL", `the archive's entry ${shown} leaves the folder by ".."`);
-    if (text.includes("\0")) throw fileFault("EINVAL", `the archive's entry ${shown} has a NUL in its name`);
+    if (text === "..") throw fault("EINVAL", `the archive's entry ${shown} leaves the folder by ".."`);
+    if (text.includes("\0")) throw fault("EINVAL", `the archive's entry ${shown} has a NUL in its name`);
     parts.push(part);
   }
   return parts;
@@ -62,10 +75,10 @@ export function archiveEntry(header: Header): ArchiveEntry {
   const pax = paxOf(header);
   for (const key of pax.keys())
     if (key.startsWith("GNU.sparse."))
-      throw fileFault("ENOTSUP", `${header.name}: the archive has sparse entries; make it without --sparse`);
+      throw fault("ENOTSUP", `${header.name}: the archive has sparse entries; make it without --sparse`);
   const type = TYPES[header.type];
   if (type === undefined)
-    throw fileFault("ENOTSUP", `${header.name}: the archive has an entry of an unknown kind`);
+    throw fault("ENOTSUP", `${header.name}: the archive has an entry of an unknown kind`);
   const bytes = (text: string | null, key: string): Buffer =>
     Buffer.from(text ?? "", pax.has(key) ? "utf8" : NAME_ENCODING);
   const number = (key: string, otherwise: number): number => {
