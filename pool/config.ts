@@ -4,6 +4,9 @@ import { readFileSync } from "node:fs";
 import * as v from "valibot";
 import { Id, InvalidRequestError, UserId } from "../broker/contract/index.ts";
 
+/** A name or an address (IPv6 in brackets), and a port. */
+export const LISTEN_ADDRESS = /^(\[[0-9a-fA-F:]+\]|[^:[\]\s]+):(\d{1,5})$/;
+
 const HOUR_MS = 3600_000;
 
 /** A whole number with its default, bounds and the reason for it. */
@@ -68,6 +71,17 @@ export const PoolConfig = v.object({
     v.array(v.object({ name: Id, settings: v.optional(v.record(v.string(), v.unknown()), {}) })),
     v.minLength(1),
     v.description("In the order in which they are asked whether they can"),
+  ),
+  recordReplicas: v.optional(
+    v.pipe(v.picklist([1, 3, 5]), v.description("Copies of the records in a NATS cluster; 3 there")),
+    1,
+  ),
+  httpListen: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(LISTEN_ADDRESS, "must be HOST:PORT"),
+      v.description("HOST:PORT of /healthz, /readyz and /metrics; none where it is left out"),
+    ),
   ),
   logLevel: v.optional(
     v.pipe(

@@ -4,6 +4,7 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { formatCreds } from "../broker/credentials/index.ts";
+import { createOperatorKeys, keyRingOf } from "../broker/server/operator.ts";
 import { testServer, until } from "../broker/server/testing.ts";
 import { Caller } from "./testing/mesh.ts";
 
@@ -36,11 +37,43 @@ test("settings that cannot be end it with status 2, naming the one at fault", as
     [{ ...base, maxBooting: 0 }, "maxBooting"],
     [{ ...base, urls: [] }, "urls"],
     [{ ...base, providers: [] }, "providers"],
+    [{ ...base, httpListen: "8080" }, "httpListen"],
+    [{ ...base, recordReplicas: 2 }, "recordReplicas"],
   ];
   for (const [config, named] of cases) {
     await using pool = await start(config);
     expect(await pool.child.exited).toBe(2);
     expect(await new Response(pool.child.stderr).text()).toContain(named);
+  }
+});
+
+test("over HTTP it is healthy and not ready while it waits for its first connection", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-pool-"));
+  try {
+    const keys = keyRingOf(createOperatorKeys());
+    const credentialsFile = join(folder, "pool.creds");
+    const keysFile = join(folder, "keys.json");
+    await writeFile(credentialsFile, formatCreds(keys.mintPool()));
+    await writeFile(keysFile, keys.format());
+    await using pool = await start({
+      urls: ["nats://127.0.0.1:1"],
+      credentialsFile,
+      keysFile,
+      providers: [{ name: "simulated" }],
+      httpListen: "127.0.0.1:0",
+    });
+    let said = "";
+    for await (const part of pool.child.stdout.pipeThrough(new TextDecoderStream())) {
+      said += part;
+      if (said.includes("serving health")) break;
+    }
+    const url = /"url":"([^"]+)"/.exec(said)?.[1] ?? "";
+    expect((await fetch(new URL("/healthz", url))).status).toBe(200);
+    const ready = await fetch(new URL("/readyz", url));
+    expect(ready.status).toBe(503);
+    expect(await ready.text()).toBe("not ready: it is starting\n");
+  } finally {
+    await rm(folder, { recursive: true, force: true });
   }
 });
 

@@ -8,9 +8,12 @@ import { parseCreds } from "../broker/credentials/index.ts";
 import { connect } from "../broker/link/connect.ts";
 import { KeyRing } from "../broker/server/index.ts";
 import { readPoolConfig } from "./config.ts";
+import { meteredProvider, meteredRecords } from "./http/metered.ts";
+import { PoolMetrics } from "./http/metrics.ts";
+import { serveHttp } from "./http/server.ts";
 import { makeProvider } from "./providers.ts";
 import { openRecords } from "./records/jetstream.ts";
-import { startPool } from "./service/pool.ts";
+import { type Pool, startPool } from "./service/pool.ts";
 
 /** How long the first connection is tried: the server may start beside us. */
 const CONNECT_MS = 30_000;
@@ -26,8 +29,22 @@ async function main(): Promise<void> {
   const log = pino({ name: config.name, level: config.logLevel });
   const ca = config.caFile === undefined ? undefined : readFileSync(config.caFile, "utf8");
   const minter = KeyRing.parse(readFileSync(config.keysFile, "utf8"));
+  const metrics = new PoolMetrics();
+  let pool: Pool | undefined;
+  // From the first moment, so that a start that takes long is seen as one.
+  const http =
+    config.httpListen === undefined
+      ? undefined
+      : serveHttp({
+          listen: config.httpListen,
+          metrics,
+          notReady: () => (pool === undefined ? "it is starting" : pool.standing().notReady),
+        });
+  if (http !== undefined) log.info({ url: http.url }, "serving health and metrics");
   const providers = await Promise.all(
-    config.providers.map(({ name, settings }) => makeProvider(name, settings, log)),
+    config.providers.map(async ({ name, settings }) =>
+      meteredProvider(await makeProvider(name, settings, log), metrics),
+    ),
   );
   const link = await connect({
     urls: config.urls,
@@ -39,9 +56,9 @@ async function main(): Promise<void> {
     patient: true,
     onError: (error, what) => log.error({ error: String(error), what }, "link"),
   });
-  const pool = await startPool({
+  const running = await startPool({
     link,
-    store: await openRecords(link, log),
+    store: meteredRecords(await openRecords(link, log, { replicas: config.recordReplicas }), metrics),
     minter,
     providers,
     daemonUrls: config.daemonUrls ?? config.urls,
@@ -50,9 +67,16 @@ async function main(): Promise<void> {
     name: config.name,
     operator: { tenant: config.operatorTenant, user: config.operatorUser },
     log,
+    meter: metrics,
   });
+  pool = running;
+  metrics.watch(running, providers);
   const stop = (): void => {
-    pool.close().then(
+    const end = async (): Promise<void> => {
+      await running.close();
+      await http?.stop();
+    };
+    end().then(
       () => process.exit(0),
       (thrown: unknown) => {
         log.error({ error: String(thrown) }, "the pool did not stop in order");
@@ -62,7 +86,7 @@ async function main(): Promise<void> {
   };
   process.once("SIGTERM", stop);
   process.once("SIGINT", stop);
-  const error = await pool.failed;
+  const error = await running.failed;
   log.fatal({ error: error.message }, "the pool may not go on");
   process.exit(EXIT_FAILED);
 }

@@ -50,6 +50,9 @@ export type ProviderEvent =
 
 export interface Provider {
   readonly name: string;
+  /** Requests to the outside system behind it since the start, where it has one: sent, of these answered with "not
+   * now", and without any answer. */
+  readonly requests?: Readonly<Record<"sent" | "throttled" | "failed", number>>;
   /** Throws UnsupportedError or ImageError (naming the field) where it can tell before creating anything. */
   validate(spec: SandboxSpec): Promise<void>;
   /** Idempotent by name: creating what is there answers it. Throws SandmeshErrors: ImageError, UnsupportedError,

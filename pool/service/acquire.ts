@@ -82,6 +82,12 @@ export class Acquires {
     return this.#waiting.size;
   }
 
+  /** How long the oldest has waited, ms; 0 where none waits. */
+  get oldestWaitMs(): number {
+    for (const { requestedAt } of this.#waiting.values()) return Math.max(0, this.#core.now() - requestedAt);
+    return 0;
+  }
+
   /** Throws SandmeshErrors for what is refused at once; everything else is answered later. */
   acquire(tenant: string, user: string, reply: ReplyTo, body: Uint8Array): void {
     const request = decode(body);
@@ -248,6 +254,7 @@ export class Acquires {
     while (this.#queue.size > 0) {
       const now = this.#core.now();
       const decision = decide(this.#bucket, this.#sandboxes.starting, pace, now);
+      this.#core.meter.paced(decision.go ? "go" : decision.because);
       if (!decision.go) {
         if (decision.because === "rate") {
           this.#bucket = decision.bucket;
@@ -265,7 +272,8 @@ export class Acquires {
   #begin(waiting: Waiting, now: number): void {
     this.#leave(leaseKey(waiting.tenant, waiting.id), waiting);
     const { head, known, provider } = waiting;
-    const { limits } = this.#core;
+    const { limits, meter } = this.#core;
+    meter.step("queued", now - waiting.requestedAt);
     const record: SandboxRecord = {
       version: 1,
       sandbox: newSandboxId(),

@@ -9,6 +9,7 @@ import type { Provider } from "../provider/provider.ts";
 import type { Deadlines } from "../reaper/deadlines.ts";
 import type { RecordStore } from "../records/store.ts";
 import type { Counters } from "./counters.ts";
+import type { Meter } from "./meter.ts";
 
 /** Mints credentials, offline. */
 export type Minter = Pick<KeyRing, "mintBootstrap" | "mintSandbox">;
@@ -22,6 +23,7 @@ export interface Core {
   readonly providers: ReadonlyMap<string, Provider>;
   readonly deadlines: Deadlines;
   readonly counters: Counters;
+  readonly meter: Meter;
   readonly log: Logger;
   /** NATS servers as sandboxes reach them, and the CA's PEM. */
   readonly daemonUrls: readonly string[];

@@ -13,6 +13,7 @@ import { type Counters, newCounters } from "./counters.ts";
 import { Daemons } from "./daemons.ts";
 import { Effects } from "./effects.ts";
 import { Leases } from "./leases.ts";
+import { type Meter, NO_METER } from "./meter.ts";
 import { RECONCILE_DEADLINE, Reconciler } from "./reconcile.ts";
 import { recover } from "./recovery.ts";
 import { Removals } from "./removals.ts";
@@ -36,10 +37,28 @@ export interface PoolOptions {
   name?: string;
   operator?: Operator;
   log?: Logger;
+  meter?: Meter;
+}
+
+/** How the pool stands now. */
+export interface Standing {
+  /** Why it cannot answer, in words; undefined where it can. */
+  notReady: string | undefined;
+  connected: boolean;
+  draining: boolean;
+  queued: number;
+  oldestWaitMs: number;
+  /** Not yet given to anyone, and how many that may be. */
+  starting: number;
+  maxBooting: number;
+  runs: number;
+  /** Calls to providers' remove that are under way. */
+  removing: number;
 }
 
 export interface Pool {
   readonly counters: Readonly<Counters>;
+  standing(): Standing;
   /** Resolves when the pool may not go on: another one took over, or the connection is closed for good. */
   readonly failed: Promise<Error>;
   /** Stops answering and writing, and leaves the sandboxes as they are for the next pool. Releases nothing. */
@@ -96,6 +115,7 @@ class RunningPool implements Pool {
       providers: new Map(providers.map((provider) => [provider.name, provider])),
       deadlines: new Deadlines((key) => this.#deadline(key)),
       counters: this.counters,
+      meter: options.meter ?? NO_METER,
       log,
       daemonUrls,
       ca,
@@ -142,6 +162,21 @@ class RunningPool implements Pool {
     this.#reconciler.arm();
     await link.flush();
     log.info({ pool: name, providers: [...providers.keys()] }, "the pool is ready");
+  }
+
+  standing(): Standing {
+    const notReady = this.#stopping ? "it is stopping" : this.#connected ? undefined : "NATS is away";
+    return {
+      notReady,
+      connected: this.#connected,
+      draining: this.#acquires.draining,
+      queued: this.#acquires.queued,
+      oldestWaitMs: this.#acquires.oldestWaitMs,
+      starting: this.#sandboxes.starting,
+      maxBooting: this.#core.limits.maxBooting,
+      runs: this.#runs.size,
+      removing: this.#removals.running,
+    };
   }
 
   async close(): Promise<void> {

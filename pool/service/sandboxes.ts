@@ -3,9 +3,10 @@
 import type { State } from "../../broker/contract/index.ts";
 import { dueAt } from "../lifecycle/deadline.ts";
 import type { Effect, SandboxEvent } from "../lifecycle/events.ts";
-import { isHeld, isPending, type SandboxRecord } from "../lifecycle/record.ts";
+import { isEnding, isHeld, isPending, type SandboxRecord } from "../lifecycle/record.ts";
 import { step } from "../lifecycle/step.ts";
 import type { Core } from "./core.ts";
+import { measureSteps } from "./meter.ts";
 import type { LiveRun, Runs } from "./runs.ts";
 
 export interface Live {
@@ -17,6 +18,8 @@ export interface Live {
   create: AbortController | undefined;
   /** Called once it is gone. */
   waiters: (() => void)[] | undefined;
+  /** Since when it is ending, as this process saw it; ms since the epoch. */
+  endedAt: number | undefined;
 }
 
 /** Carries out what the state machine decided, but for the write. `record` is as it was decided upon. */
@@ -83,7 +86,8 @@ export class Sandboxes {
   /** A new sandbox, or one that was found in the records; `effects` begin its life here. */
   add(record: SandboxRecord, effects: readonly Effect[]): Live {
     const run = this.#runs.adopt(record);
-    const live: Live = { record, run, tail: undefined, create: undefined, waiters: undefined };
+    const none = undefined;
+    const live: Live = { record, run, tail: none, create: none, waiters: none, endedAt: none };
     this.#all.set(record.sandbox, live);
     this.#byLease.set(leaseKey(record.tenant, record.lease), live);
     this.#core.counters.states[record.state]++;
@@ -108,9 +112,12 @@ export class Sandboxes {
 
   apply(live: Live, event: SandboxEvent): void {
     const before = live.record;
-    const { record, effects } = step(before, event, this.#core.now(), this.#core.limits);
+    const now = this.#core.now();
+    const { record, effects } = step(before, event, now, this.#core.limits);
     if (record === before && effects.length === 0) return;
     live.record = record;
+    if (isEnding(record.state)) live.endedAt ??= now;
+    measureSteps(before, record, now, live.endedAt, this.#core.meter);
     if (record.publicKey !== before.publicKey) {
       if (before.publicKey !== undefined) this.#byPublicKey.delete(before.publicKey);
       if (record.publicKey !== undefined) this.#byPublicKey.set(record.publicKey, live);
