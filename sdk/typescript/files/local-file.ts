@@ -1,0 +1,36 @@
+// A file of this machine, read as it is sent.
+import { type FileHandle, open } from "node:fs/promises";
+import { FileError } from "../../../broker/contract/index.ts";
+import { localErrors } from "./local-errors.ts";
+
+const PART_BYTES = 256 * 1024;
+
+/** The bytes from where `file` stands, at most `atMost`. Throws FileError that names the file where it ends before
+ * `atLeast`: someone cut it off meanwhile, and what was read never stood in it. */
+export async function* contentOf(
+  file: FileHandle,
+  path: string | Buffer,
+  { atLeast, atMost }: { atLeast: number; atMost: number },
+): AsyncGenerator<Uint8Array, void, void> {
+  let total = 0;
+  while (total < atMost) {
+    const part = Buffer.allocUnsafe(Math.min(PART_BYTES, atMost - total));
+    const { bytesRead } = await localErrors(path, () => file.read(part, 0, part.length, null));
+    if (bytesRead === 0) break;
+    total += bytesRead;
+    yield part.subarray(0, bytesRead);
+  }
+  if (total < atLeast)
+    throw new FileError(`${path}, on this machine: became shorter while it was read`, { reason: "ESTALE" });
+}
+
+/** A file to its end, also one that grows or does not tell its size, as those of /proc. */
+export async function* localFile(path: string): AsyncGenerator<Uint8Array, void, void> {
+  const file = await localErrors(path, () => open(path));
+  try {
+    const { size } = await localErrors(path, () => file.stat());
+    yield* contentOf(file, path, { atLeast: size, atMost: Number.POSITIVE_INFINITY });
+  } finally {
+    await file.close();
+  }
+}

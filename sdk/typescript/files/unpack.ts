@@ -1,0 +1,135 @@
+// A tar stream into a folder of this machine; nothing is written outside of the folder. Names are bytes.
+import { chmod, link, lstat, lutimes, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
+import { type Extract, extract } from "tar-stream";
+import { FileError } from "../../../broker/contract/index.ts";
+import {
+  type ArchiveEntry,
+  archiveEntry,
+  componentsOf,
+  NAME_ENCODING,
+} from "../../../broker/contract/tar/entry.ts";
+import { ifThere, localErrors } from "./local-errors.ts";
+
+/** So much may wait in the parser. */
+const WATER_MARK_BYTES = 256 * 1024;
+const OPTIONS = { highWaterMark: WATER_MARK_BYTES, filenameEncoding: NAME_ENCODING };
+const SLASH = Buffer.from("/");
+
+interface Placed {
+  path: Buffer;
+  entry: ArchiveEntry;
+}
+
+/** Writes an archive's entries below `folder`, which is made where it is missing. Symlinks are made last, so that no
+ * entry is written through one of the archive's own. Throws FileError for a name that leads outside, and that names
+ * what cannot be written. */
+export async function unpackFolder(source: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
+  await localErrors(folder, () => mkdir(folder, { recursive: true }));
+  const root = Buffer.from(folder);
+  const tar = extract(OPTIONS);
+  const reading = feed(source, tar);
+  const links: Placed[] = [];
+  const folders: Placed[] = [];
+  try {
+    for await (const content of tar) {
+      const entry = archiveEntry(content.header);
+      const path = below(root, entry.names);
+      await localErrors(path, async () => {
+        if (entry.type === "dir") {
+          await makeFolders(root, entry.names);
+          folders.push({ path, entry });
+          return;
+        }
+        // Of the folder itself only its attributes can be told.
+        if (entry.names.length === 0) return;
+        await makeFolders(root, entry.names.slice(0, -1));
+        if (entry.type === "symlink") links.push({ path, entry });
+        else if (entry.type === "link") await hardLink(below(root, componentsOf(entry.target)), path);
+        else if (entry.type === "file") await writeFile(content, entry, path);
+      });
+      content.resume();
+    }
+  } catch (error) {
+    tar.destroy();
+    throw error;
+  }
+  await reading;
+  for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry));
+  // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
+  for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
+}
+
+/** The archive's bytes into the parser. Its error, or the source's, is thrown where the entries are read. */
+async function feed(source: AsyncIterable<Uint8Array>, tar: Extract): Promise<void> {
+  try {
+    for await (const part of source) {
+      if (tar.destroyed) return;
+      if (!tar.write(part)) await drained(tar);
+    }
+    tar.end(undefined);
+  } catch (error) {
+    tar.destroy(error instanceof Error ? error : new Error(String(error)));
+  }
+}
+
+/** Resolves when more may be written, or nothing more will be. */
+function drained(stream: Extract): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      stream.removeListener("drain", done);
+      stream.removeListener("close", done);
+      resolve();
+    };
+    stream.once("drain", done);
+    stream.once("close", done);
+  });
+}
+
+const below = (root: Buffer, names: readonly Buffer[]): Buffer =>
+  Buffer.concat([root, ...names.flatMap((name) => [SLASH, name])]);
+
+/** Makes the folders that lead to `names` and it; refuses one that is a symlink, since it may lead outside. */
+async function makeFolders(root: Buffer, names: readonly Buffer[]): Promise<void> {
+  for (let depth = 1; depth <= names.length; depth++) {
+    const path = below(root, names.slice(0, depth));
+    const found = await ifThere(lstat(path));
+    if (found === undefined) await mkdir(path);
+    else if (!found.isDirectory())
+      throw new FileError(`${path} is in the way of the archive's folder`, { reason: "ENOTDIR" });
+  }
+}
+
+/** What is no folder; where nothing is, nothing. */
+async function removeOld(path: Buffer): Promise<void> {
+  await ifThere(unlink(path));
+}
+
+async function hardLink(existing: Buffer, path: Buffer): Promise<void> {
+  const found = await lstat(existing);
+  if (!found.isFile()) throw new FileError(`${existing} is not a file to link to`, { reason: "EINVAL" });
+  await removeOld(path);
+  await link(existing, path);
+}
+
+async function makeSymlink(path: Buffer, { target, mtime }: ArchiveEntry): Promise<void> {
+  await removeOld(path);
+  await symlink(target, path);
+  await lutimes(path, mtime, mtime);
+}
+
+async function writeFile(content: AsyncIterable<unknown>, entry: ArchiveEntry, path: Buffer): Promise<void> {
+  // Removed first: an old symlink of that name is replaced, not followed.
+  await removeOld(path);
+  const file = await open(path, "wx", 0o600);
+  try {
+    for await (const part of content) if (part instanceof Uint8Array) await file.writeFile(part);
+  } finally {
+    await file.close();
+  }
+  await dress(path, entry);
+}
+
+async function dress(path: Buffer, { mode, mtime }: ArchiveEntry): Promise<void> {
+  await utimes(path, mtime, mtime);
+  await chmod(path, mode);
+}
