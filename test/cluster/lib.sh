@@ -1,4 +1,4 @@
-# Shared by up, down and enter: where things are, and how processes are started, named and ended.
+# Shared by up, down, enter and test: where things are, and how processes are started, named and ended.
 # shellcheck shell=bash
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=${SANDMESH_CLUSTER_DIR:-/run/sandmesh-cluster}
@@ -22,7 +22,7 @@ start_of() { # PID: when it began, so that another process with its number later
 # start NAME COMMAND…: inside the namespace, in a session of its own, with its log; remembered as NAME.
 start() {
   local name=$1; shift
-  setsid nsenter --net="/run/netns/$netns" -- "$@" > "$dir/log/$name.log" 2>&1 < /dev/null &
+  setsid nsenter --net="/run/netns/$netns" -- "$@" > "$dir/log/$name.log" 2>&1 < /dev/null 8>&- &
   local pid=$!
   printf '%s %s\n' "$pid" "$(start_of "$pid")" > "$dir/pids/$name"
 }
@@ -31,6 +31,22 @@ alive() { # NAME
   local pid began
   read -r pid began < "$dir/pids/$1" 2>/dev/null || return 1
   [ -n "$began" ] && [ "$(start_of "$pid")" = "$began" ]
+}
+
+# whole: everything that was started is alive. After the machine has stopped the folder is there and nothing else is.
+whole() {
+  local pids=("$dir"/pids/*) file
+  [ -e "$dir/kubeconfig" ] && [ -e "${pids[0]}" ] || return 1
+  for file in "${pids[@]}"; do alive "${file##*/}" || return 1; done
+}
+
+# one_at_a_time: waits until no other up or down of a cluster in the same folder is under way. On a folder that is there
+# anyway, so that no lock is left behind.
+one_at_a_time() {
+  [ -z "${SANDMESH_CLUSTER_LOCKED:-}" ] || return 0
+  exec 8< "$(dirname "$dir")"
+  flock -w 900 8 || die 'gave up waiting for another up or down'
+  export SANDMESH_CLUSTER_LOCKED=1
 }
 
 # stop NAME: SIGTERM, after ten seconds SIGKILL; returns when it is gone.
