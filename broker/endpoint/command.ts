@@ -109,6 +109,12 @@ export class Command implements CommandSink {
     return stream === "stdout" ? this.stdout : this.stderr;
   }
 
+  /** The offset up to which a reader gets it now: the tail of a stream is known at its end only. */
+  readable(stream: OutputStream): number {
+    const { keep, end } = this.buffer(stream);
+    return keep === "tail" && !this.over ? 0 : end;
+  }
+
   /** The executor has begun it. It may have called the sink already. */
   begun(running: RunningCommand): void {
     this.#running = running;

@@ -155,6 +155,7 @@ export class Execution {
       command: text,
       running: !command.over,
       age_ms: Math.max(0, Math.round(this.#context.now() - command.startedAt)),
+      readable: { stdout: command.readable("stdout"), stderr: command.readable("stderr") },
     };
     if (session !== undefined) view.session = session;
     if (pid !== undefined) view.pid = pid;

@@ -109,11 +109,10 @@ export class StreamReader implements Listener, CreditTaker {
     if (window.until > before) this.#pump();
   }
 
-  /** Bytes that could be sent, had it the credit. The tail of a stream is known at its end only. */
+  /** Bytes that could be sent, had it the credit. */
   #unsent(stream: OutputStream): number {
-    const buffer = this.#command.buffer(stream);
-    if (buffer.keep === "tail" && !this.#command.over) return 0;
-    return Math.max(0, buffer.end - Math.max(buffer.start, this.#windows[stream].sent));
+    const sent = Math.max(this.#command.buffer(stream).start, this.#windows[stream].sent);
+    return Math.max(0, this.#command.readable(stream) - sent);
   }
 
   #pump(): void {

@@ -1,7 +1,8 @@
 // The client half of the `sandmesh` program; deploy/sandmesh.ts adds what runs a mesh.
 import { Command } from "commander";
 import { addCompletion } from "./commands/completion.ts";
-import { addCp, addLogs } from "./commands/files.ts";
+import { addCp } from "./commands/cp.ts";
+import { addLogs } from "./commands/logs.ts";
 import { addContext } from "./commands/nats.ts";
 import { addExec, addRun, addShell } from "./commands/run.ts";
 import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts";

@@ -1,7 +1,8 @@
 // A command's output to this process's own streams, and its input from them.
+import { isUtf8 } from "node:buffer";
 import { writeFileSync } from "node:fs";
 import { describeOutcome, type Outcome } from "../../broker/contract/index.ts";
-import type { CommandEnd, CommandOptions, CommandStream, Sandbox } from "../typescript/mod.ts";
+import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
@@ -12,8 +13,7 @@ export function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<voi
 }
 
 export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
-  for await (const chunk of output)
-    await write(chunk.stream === "stdout" ? process.stdout : process.stderr, chunk.data);
+  for await (const chunk of output) await write(process[chunk.stream], chunk.data);
   const end = await output.end;
   for (const stream of ["stdout", "stderr"] as const) {
     const { dropped_bytes } = end.totals[stream];
@@ -54,20 +54,32 @@ export async function runCommand(
     return report(end.outcome, flags, context);
   }
   const result = await box.exec(command, options);
-  context.output.result(
-    {
-      sandbox: box.id,
-      id: result.id,
-      outcome: result.outcome,
-      stdout: result.stdout.text,
-      stderr: result.stderr.text,
-      truncated: result.truncated,
-      duration_ms: result.durationMs,
-    },
-    "",
-  );
+  context.output.result(jsonOf(result), "");
   return report(result.outcome, flags, context);
 }
+
+/** A command's result as `--json` prints it. */
+export function jsonOf(result: ExecResult): object {
+  return {
+    sandbox: result.sandbox,
+    id: result.id,
+    outcome: result.outcome,
+    ...outputOf(result.stdout.bytes, result.stderr.bytes),
+    truncated: result.truncated,
+    duration_ms: Math.round(result.durationMs * 10) / 10,
+  };
+}
+
+/** Text, and beside it the bytes in base64 of a stream that is no UTF-8 (in whose text they became U+FFFD). */
+export function outputOf(stdout: Uint8Array, stderr: Uint8Array): object {
+  return {
+    stdout: utf8.decode(stdout),
+    ...(!isUtf8(stdout) && { stdout_base64: Buffer.from(stdout).toString("base64") }),
+    stderr: utf8.decode(stderr),
+    ...(!isUtf8(stderr) && { stderr_base64: Buffer.from(stderr).toString("base64") }),
+  };
+}
+const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 function report(outcome: Outcome, flags: RunFlags, context: Context): number {
   if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdir, mkdtemp, readFile, readlink, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type LocalMesh, localMesh, ROOT, run } from "./program.ts";
+import { eventually, type LocalMesh, localMesh, ROOT, run } from "./program.ts";
 
 let mesh: LocalMesh;
 let scratch: string;
@@ -92,6 +92,12 @@ describe("run", () => {
       stdout: "x\n",
       stderr: "",
     });
+    expect(JSON.parse(ran.stdout)).not.toHaveProperty("stdout_base64");
+  });
+
+  test("--json keeps bytes that are no UTF-8, in base64 beside the text", async () => {
+    const ran = await mesh.sandmesh("--json", "run", "host", "--", "printf", "a\\377\\000");
+    expect(JSON.parse(ran.stdout)).toMatchObject({ stdout: "a\ufffd\0", stdout_base64: "Yf8A", stderr: "" });
   });
 
   test.each(["SIGTERM", "SIGHUP"] as const)(
@@ -182,9 +188,39 @@ describe("a sandbox that is kept", () => {
     ).stdout.trim();
     expect((await mesh.sandmesh("logs", "-f", id, command)).stdout).toBe("early\nlate\n");
     expect((await mesh.sandmesh("logs", id)).stdout).toBe("early\nlate\n");
+    expect(JSON.parse((await mesh.sandmesh("--json", "logs", id)).stdout)).toMatchObject({
+      id: command,
+      outcome: { type: "exited", code: 0 },
+      stdout: "early\nlate\n",
+    });
     await mesh.sandmesh("exec", id, "--", "echo", "newest");
     expect((await mesh.sandmesh("logs", id)).stdout).toBe("newest\n");
     expect((await mesh.sandmesh("logs", "-l", id)).stdout).toContain("exited 0");
+    await mesh.sandmesh("release", id);
+  });
+});
+
+describe("logs of a command that runs", () => {
+  test("all that it has written so far, as text and as JSON, and no waiting for more", async () => {
+    const id = await acquired();
+    const line = "seq 1 300000; printf '\\377' >&2; touch /tmp/written; sleep 600";
+    const command = (await mesh.sandmesh("exec", "-d", id, "--", line)).stdout.trim();
+    await eventually(
+      "it has written",
+      async () => (await mesh.sandmesh("exec", id, "--", "test -e /tmp/written")).code === 0,
+    );
+    const text = await mesh.sandmesh("logs", id, command);
+    expect([text.code, text.stdout.endsWith("\n300000\n")]).toEqual([0, true]);
+    const json = JSON.parse((await mesh.sandmesh("--json", "logs", id, command)).stdout);
+    expect(json).toMatchObject({ id: command, running: true, stdout: text.stdout, stderr_base64: "/w==" });
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const cut = await run(
+      ["bash", "-c", `${program} logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`],
+      {
+        env: { SANDMESH_HOME: mesh.home },
+      },
+    );
+    expect([cut.stdout, cut.stderr]).toEqual(["1\n141\n", ""]);
     await mesh.sandmesh("release", id);
   });
 });
@@ -215,6 +251,33 @@ describe("cp", () => {
     const missing = await mesh.sandmesh("cp", `${id}:/no/such/file`, scratch);
     expect({ code: missing.code, stderr: missing.stderr }).toMatchObject({ code: 1 });
     expect(missing.stderr).toContain("file_error");
+    await mesh.sandmesh("release", id);
+  });
+});
+
+describe("cp of folders", () => {
+  test("lands in a folder that is there, both ways; DIR/. merges; what is left out is named", async () => {
+    const id = await acquired();
+    const project = join(scratch, "project");
+    await mkdir(project);
+    await writeFile(join(project, "file"), "x");
+    const odd = Buffer.concat([Buffer.from(`${project}/odd`), Buffer.from([0xff])]);
+    await writeFile(odd, "bytes");
+    Bun.spawnSync(["mkfifo", join(project, "pipe")]);
+    const up = await mesh.sandmesh("cp", project, `${id}:/tmp`);
+    expect({ code: up.code, stderr: up.stderr }).toEqual({
+      code: 0,
+      stderr: `sandmesh: left out ${project}/pipe: neither file, folder nor symlink\n`,
+    });
+    await mesh.sandmesh("cp", `${project}/.`, `${id}:/tmp/merged`);
+    await mesh.sandmesh("cp", `${project}/.`, `${id}:/tmp/merged`);
+    const listed = await mesh.sandmesh("exec", id, "--", "cd /tmp; find project merged -type f | wc -l");
+    expect(listed.stdout).toBe("4\n");
+    const back = join(scratch, "back-in");
+    await mkdir(back);
+    expect((await mesh.sandmesh("cp", `${id}:/tmp/project`, back)).code).toBe(0);
+    const oddBack = Buffer.concat([Buffer.from(`${back}/project/odd`), Buffer.from([0xff])]);
+    expect(await readFile(oddBack, "utf8")).toBe("bytes");
     await mesh.sandmesh("release", id);
   });
 });

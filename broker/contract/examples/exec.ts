@@ -159,7 +159,15 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
       none: { commands: [] },
       two: {
         commands: [
-          { id: ID, command: "sleep 60", pid: 42, running: true, age_ms: 1200, background: [43, 44] },
+          {
+            id: ID,
+            command: "sleep 60",
+            pid: 42,
+            running: true,
+            age_ms: 1200,
+            readable: { stdout: 4096, stderr: 0 },
+            background: [43, 44],
+          },
           {
             id: ID,
             command: "true",

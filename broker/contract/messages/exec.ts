@@ -218,6 +218,12 @@ export const CommandView = v.object({
   running: v.boolean(),
   outcome: v.optional(Outcome),
   age_ms: whole("Since its start"),
+  readable: v.optional(
+    v.object({
+      stdout: whole("Offset up to which `attach` can read at this moment"),
+      stderr: whole("The same of stderr"),
+    }),
+  ),
   background: v.optional(v.array(whole("Pids of it that live on"))),
 });
 /** `commands`: those that run, and those whose result is still held. */
