@@ -8,7 +8,7 @@ Durations are seconds. ``sandmesh.sync`` is the same without ``await``.
 """
 
 from . import errors, sync
-from .commands import Command, CommandOptions, CommandStream, Input
+from .commands import CommandLine, CommandOptions
 from .errors import (
     AcquireTimeoutError,
     BootFailedError,
@@ -61,6 +61,8 @@ from .runs import Run
 from .sandboxes import CommandInfo, Grant, Sandbox, SandboxInfo, Timeline
 from .shells import SessionInfo, Shell
 from .specs import Sidecar, SpecOptions, Volume
+from .stdin import Input, StdinWriter
+from .streams import CommandStream
 
 __version__ = "0.1.0"
 
@@ -71,10 +73,10 @@ __all__ = [
     "Canceled",
     "CanceledError",
     "Chunk",
-    "Command",
     "CommandEnd",
     "CommandFailedError",
     "CommandInfo",
+    "CommandLine",
     "CommandOptions",
     "CommandStream",
     "ConflictError",

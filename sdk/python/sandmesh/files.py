@@ -16,10 +16,10 @@ from typing import IO, Any, Literal, Union
 from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
-from ._wire.parts import parts_of, send_parts
-from ._wire.schema import check, limit
-from ._wire.tree import pack_tree, unpack_tree
-from .errors import FileError, NotFoundError
+from ._wire.parts import parts_of, send_parts, split
+from ._wire.schema import check_arguments
+from ._wire.tree import local_errors, local_path, pack_tree, unpack_tree
+from .errors import FileError, InvalidRequestError, NotFoundError
 
 Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "char", "block"]
@@ -96,7 +96,7 @@ class Files:
         request: dict[str, Any] = {"path": path, "offset": offset}
         if length is not None:
             request["length"] = length
-        check("sandbox.read.request", request)
+        check_arguments("sandbox.read.request", request)
         async for part in download_frames(self._box, "read", request, offset, length):
             yield part
 
@@ -116,19 +116,19 @@ class Files:
         """Writes a file, which appears whole or not at all; missing folders are made. ``append`` takes at most
         256 KiB at once. Returns the number of bytes."""
         options: dict[str, Any] = {"path": path, "append": append, "parents": parents, "fsync": fsync}
-        mtime_ms = None if mtime is None else mtime * 1000
+        mtime_ms = mtime * 1000 if isinstance(mtime, int | float) else mtime
         for name, value in (("mode", mode), ("uid", uid), ("gid", gid), ("mtime_ms", mtime_ms)):
             if value is not None:
                 options[name] = value
-        check("sandbox.write.request", {**options, "data": b""})
-        if isinstance(content, str | bytes | bytearray | memoryview):
-            data = content.encode() if isinstance(content, str) else bytes(content)
-            if append or len(data) <= limit("max_chunk_bytes"):
-                # An append that was answered by nothing may have happened: it is not sent twice.
-                await self._box.call("write", {**options, "data": data}, once=append)
-                return len(data)
-            content = [data]
-        return await self._send("write", options, content)
+        check_arguments("sandbox.write.request", {**options, "data": b""})
+        data, parts = split(content, "content")
+        if append and data is None:
+            raise InvalidRequestError("content: append takes text or bytes of at most 256 KiB", field="content")
+        if data is None:
+            return await self._send("write", options, parts)
+        # An append that was answered by nothing may have happened: it is not sent twice.
+        await self._box.call("write", {**options, "data": data}, once=append)
+        return len(data)
 
     async def _send(self, verb: Literal["write", "unpack"], options: dict[str, Any], content: Any) -> int:
         transfer = new_uuid7()
@@ -138,14 +138,14 @@ class Files:
             await self._box.call(verb, part)
 
         try:
-            return await send_parts(parts_of(content), send)
+            return await send_parts(parts_of(content, "content"), send)
         except BaseException:
             self._box.caller.behind(self._box.call("abort_transfer", {"transfer": transfer}))
             raise
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStat:
         """Of what the path leads to; without ``follow`` of a symlink itself."""
-        return _stat_of(await self._ask("stat", {"path": path, "follow": follow}))
+        return _stat_of(await self._box.call("stat", {"path": path, "follow": follow}))
 
     async def exists(self, path: str) -> bool:
         try:
@@ -161,7 +161,7 @@ class Files:
         entries: list[FileStat] = []
         request: dict[str, Any] = {"path": path}
         while True:
-            page = await self._ask("list", request)
+            page = await self._box.call("list", request)
             entries += map(_stat_of, page["entries"])
             if not page["more"] or not page["entries"]:
                 return entries
@@ -169,14 +169,14 @@ class Files:
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """A file, or with ``recursive`` a folder. Never follows a symlink."""
-        await self._ask("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok})
+        await self._box.call("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok})
 
     async def mkdir(self, path: str, *, mode: int | None = None, parents: bool = True) -> None:
         extra = {} if mode is None else {"mode": mode}
-        await self._ask("mkdir", {"path": path, "parents": parents, **extra})
+        await self._box.call("mkdir", {"path": path, "parents": parents, **extra})
 
     async def rename(self, source: str, target: str) -> None:
-        await self._ask("rename", {"from": source, "to": target})
+        await self._box.call("rename", {"from": source, "to": target})
 
     async def sha256(self, path: str) -> str:
         """A file's sha256 in hexadecimal, without transferring the file."""
@@ -185,12 +185,12 @@ class Files:
 
     async def chmod(self, path: str, mode: int) -> None:
         """Sets permission bits, such as ``0o755``."""
-        await self._ask("attributes", {"path": path, "mode": mode})
+        await self._box.call("attributes", {"path": path, "mode": mode})
 
     async def chown(self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True) -> None:
         """Sets owner and group; without ``follow`` of a symlink itself."""
         given = {name: value for name, value in (("uid", uid), ("gid", gid)) if value is not None}
-        await self._ask("attributes", {"path": path, "follow": follow, **given})
+        await self._box.call("attributes", {"path": path, "follow": follow, **given})
 
     async def glob(self, pattern: str, folder: str = ".", *, hidden: bool = False) -> builtins.list[str]:
         """Paths below the folder that match: ``*`` and ``?`` within a name, ``**`` for any depth, ``[abc]``, ``{a,b}``.
@@ -198,7 +198,6 @@ class Files:
         paths: builtins.list[str] = []
         request: dict[str, Any] = {"path": folder, "pattern": pattern, "hidden": hidden}
         while True:
-            check("sandbox.glob.request", request)
             page = await self._box.call("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
             paths += page["paths"]
             if not page["more"] or not page["paths"]:
@@ -221,7 +220,6 @@ class Files:
         request["limit"] = limit
         if files is not None:
             request["files"] = files
-        check("sandbox.search.request", request)
         answer = await self._box.call("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
         return [Match(**match) for match in answer["matches"]]
 
@@ -229,7 +227,6 @@ class Files:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
         remembered; look for yourself."""
         request: dict[str, Any] = {"path": path, "recursive": recursive}
-        check("sandbox.watch.request", request)
         answer = await self._box.call("watch", request)
         while True:
             asked = {**request, "cursor": answer["cursor"]}
@@ -243,36 +240,34 @@ class Files:
             for change in answer["changes"]:
                 yield FileChange(**change)
 
-    async def _ask(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
-        check(f"sandbox.{verb}.request", request)
-        return await self._box.call(verb, request)
-
     async def upload(self, local: str | os.PathLike[str], path: str) -> None:
         """A file to the path, or a folder's contents into the folder ``path``, with modes and symlinks."""
-        source = Path(local)
-        info = await asyncio.to_thread(source.stat)
-        if not stat_module.S_ISDIR(info.st_mode):
-            with await asyncio.to_thread(open, source, "rb") as file:
-                options = {"mode": stat_module.S_IMODE(info.st_mode), "mtime": info.st_mtime}
-                await self.write(path, _blocks(file), **options)  # type: ignore[arg-type]
-            return
-        await self.mkdir(path)
-        with tempfile.TemporaryFile() as archive:
-            await asyncio.to_thread(pack_tree, source, archive)
-            await self._send("unpack", {"path": path, "owner": False}, _blocks(archive))
+        source = local_path(local)
+        with local_errors(source):
+            info = await asyncio.to_thread(source.stat)
+            if not stat_module.S_ISDIR(info.st_mode):
+                with await asyncio.to_thread(open, source, "rb") as file:
+                    options = {"mode": stat_module.S_IMODE(info.st_mode), "mtime": info.st_mtime}
+                    await self.write(path, _blocks(file), **options)  # type: ignore[arg-type]
+                return
+            await self.mkdir(path)
+            with tempfile.TemporaryFile() as archive:
+                await asyncio.to_thread(pack_tree, source, archive)
+                await self._send("unpack", {"path": path, "owner": False}, _blocks(archive))
 
     async def download(self, path: str, local: str | os.PathLike[str]) -> None:
         """A file to the local path, or a folder's contents into the local folder, with modes and symlinks. The file
         appears whole or not at all; nothing is written outside the folder, whatever the sandbox sends."""
-        target = Path(local)
+        target = local_path(local)
         info = await self.stat(path)
-        if not info.is_dir:
-            await self._download_file(path, info, target)
-            return
-        with tempfile.TemporaryFile() as archive:
-            async for part in download_frames(self._box, "pack", {"path": path}, 0, None):
-                await asyncio.to_thread(archive.write, part)
-            await asyncio.to_thread(unpack_tree, archive, target)
+        with local_errors(target):
+            if not info.is_dir:
+                await self._download_file(path, info, target)
+                return
+            with tempfile.TemporaryFile() as archive:
+                async for part in download_frames(self._box, "pack", {"path": path}, 0, None):
+                    await asyncio.to_thread(archive.write, part)
+                await asyncio.to_thread(unpack_tree, archive, target)
 
     async def _download_file(self, path: str, info: FileStat, target: Path) -> None:
         await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)

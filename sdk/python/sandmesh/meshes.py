@@ -15,7 +15,7 @@ from ._wire.ids import check_id, check_uuid7, new_uuid7, random_name
 from ._wire.link import connect_link
 from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
-from ._wire.schema import check
+from ._wire.schema import check_arguments
 from .errors import (
     AcquireTimeoutError,
     ConnectionError,
@@ -40,13 +40,19 @@ _RELEASE_AGAIN_S = 10.0
 _SETTLE_S = 10.0
 
 
+def lease_milliseconds(lease: Seconds) -> int:
+    lease_ms = milliseconds(lease, "lease")
+    check_arguments("pool.renew.request", {"run": "r", "lease_ms": lease_ms})
+    return lease_ms
+
+
 def connect(
     url: str | None = None,
     credentials: str | os.PathLike[str] | None = None,
     *,
     tenant: str | None = None,
     user: str | None = None,
-    timeout: float = 10.0,
+    timeout: Seconds = 10.0,
     lease: Seconds = 60.0,
 ) -> Opening[Mesh]:
     """``async with connect() as mesh`` (or ``mesh = await connect()``, then ``await mesh.close()``). Left out, the
@@ -56,8 +62,9 @@ def connect(
 
     async def open_mesh() -> Mesh:
         settings = resolve_settings(url, credentials, tenant, user)
-        link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout)
-        return Mesh(settings, Caller(link), milliseconds(lease, "lease"))
+        lease_ms, timeout_s = lease_milliseconds(lease), milliseconds(timeout, "timeout") / 1000
+        link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout_s)
+        return Mesh(settings, Caller(link), lease_ms)
 
     return Opening(open_mesh())
 
@@ -100,7 +107,8 @@ class Mesh:
         ``id`` (UUIDv7): the same one again attaches to the first try. Cancelled or timed out, it leaves nothing.
         Raises AcquireTimeoutError, QueueFullError, QuotaExceededError, ImageError, UnsupportedError,
         BootFailedError, …"""
-        return Opening(self._acquire(image, run or self._own_run, self._lease_ms, timeout, max_life, id, spec))
+        run = self._own_run if run is None else run
+        return Opening(self._acquire(image, run, self._lease_ms, timeout, max_life, id, spec))
 
     async def _acquire(
         self,
@@ -119,7 +127,6 @@ class Mesh:
         request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms}
         if max_life is not None:
             request["max_life_ms"] = milliseconds(max_life, "max_life")
-        check("pool.acquire.request", request)
         try:
             grant = await self._caller.pool("acquire", request, timeout=timeout_ms / 1000 + _SLACK_S)
             confirm = {"sandbox": grant["sandbox"], "generation": grant["generation"]}
@@ -182,7 +189,7 @@ class Mesh:
     def run(self, id: str, *, lease: Seconds | None = None) -> Run:
         """A scope of many sandboxes, which are renewed as one: ``async with mesh.run("train-1") as run``. At its end
         all sandboxes of the run are torn down, also those that other processes acquired in it."""
-        lease_ms = self._lease_ms if lease is None else milliseconds(lease, "lease")
+        lease_ms = self._lease_ms if lease is None else lease_milliseconds(lease)
         return Run(self, check_id("run", id), lease_ms)
 
     def sandbox(self, id: str) -> Sandbox:
@@ -227,7 +234,6 @@ class Mesh:
         the pool has taken the duty. Returns the number of sandboxes that it ended."""
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
-        check("pool.release.request", request)
         answer = await self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
         for held, mine in list(self._held.items()):
             if mine.id == sandbox or held == lease or (run is not None and mine.run == run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 from ._wire.box import Box
 from ._wire.follow import Follower
 from ._wire.ids import new_uuid7
-from ._wire.schema import check, limit
-from .commands import CommandStream
-from .errors import ProviderError, SandmeshError
+from ._wire.schema import check_arguments, limit
+from .errors import InvalidRequestError, ProviderError, SandmeshError
 from .outcomes import Exited, NotStarted
+from .streams import CommandStream
 
 # A connection has no end that is known beforehand.
 _UNLIMITED_BYTES = 64 * 1024**3
@@ -25,7 +26,7 @@ def _open(box: Box, port: dict[str, Any]) -> CommandStream:
     command_id = new_uuid7()
     request = {"id": command_id, "port": port, "stdin_open": True, "output_limit_bytes": _UNLIMITED_BYTES}
     request["credit_bytes"] = limit("default_credit_bytes")
-    check("sandbox.exec.request", request)
+    check_arguments("sandbox.exec.request", request)
     return CommandStream(box, command_id, Follower(box, command_id, request), owns=True)
 
 
@@ -96,13 +97,26 @@ class Forward:
         await self.close()
 
 
+def _check_local(host: object, port: object, at_least: int) -> None:
+    if not isinstance(port, int) or isinstance(port, bool) or not at_least <= port <= 65535:
+        raise InvalidRequestError(f"local_port: must be a number from {at_least} to 65535", field="local_port")
+    if not isinstance(host, str) or not host.isascii() or not 0 < len(host) < 256 or "\0" in host:
+        raise InvalidRequestError("local_host: must be the name or address of a host", field="local_host")
+
+
 async def open_forward(box: Box, port: int, host: str, local_port: int, local_host: str) -> Forward:
     target = {"type": "connect", "host": host, "port": port}
-    check("sandbox.exec.request", {"port": target})
+    check_arguments("sandbox.exec.request", {"port": target})
+    _check_local(local_host, local_port, 0)
     forward = Forward(local_host)
-    server = await asyncio.start_server(
-        lambda reader, writer: forward._begin(_join(box, target, reader, writer)), local_host, local_port
-    )
+    try:
+        server = await asyncio.start_server(
+            lambda reader, writer: forward._begin(_join(box, target, reader, writer)), local_host, local_port
+        )
+    except (OSError, UnicodeError) as error:
+        field = "local_host" if isinstance(error, socket.gaierror | UnicodeError) else "local_port"
+        message = f"{field}: this machine does not listen at {local_host}, port {local_port}: {error}"
+        raise InvalidRequestError(message, field=field) from error
     forward.port = server.sockets[0].getsockname()[1]
 
     async def stop() -> None:
@@ -113,6 +127,7 @@ async def open_forward(box: Box, port: int, host: str, local_port: int, local_ho
 
 
 async def open_exposed(box: Box, local_port: int, port: int, host: str, local_host: str) -> Forward:
+    _check_local(local_host, local_port, 1)
     forward = Forward(host)
     listener = _open(box, {"type": "listen", "host": host, "port": port})
     said = asyncio.Queue[int]()

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import commands
+from . import commands, streams
 from ._wire.box import Box
-from ._wire.ids import check_uuid7, random_name
+from ._wire.ids import random_name
 from ._wire.opening import Opening, leave_block
-from ._wire.schema import check
+from ._wire.schema import check_arguments
 from .errors import SandboxLostError, SandmeshError
 from .files import Files
 from .outcomes import Outcome, outcome_from_wire
 from .ports import Forward, open_exposed, open_forward
 from .shells import SessionInfo, Shell, session_of
+from .units import plain
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -98,7 +99,7 @@ class Sandbox:
         return self._box.lifeline.error
 
     async def exec(
-        self, command: commands.Command, *, check: bool = False, **options: Unpack[commands.CommandOptions]
+        self, command: commands.CommandLine, *, check: bool = False, **options: Unpack[commands.CommandOptions]
     ) -> ExecResult:
         """Runs a command to its end. What it did is the result's ``outcome``, also where it failed; only what went
         wrong around it is raised, with ``started`` saying whether it may have run. Cancelling this (or Ctrl-C) ends
@@ -108,29 +109,26 @@ class Sandbox:
 
     def stream(
         self,
-        command: commands.Command,
+        command: commands.CommandLine,
         *,
         stdin_open: bool = False,
         **options: Unpack[commands.CommandOptions],
-    ) -> commands.CommandStream:
+    ) -> streams.CommandStream:
         """A command's output while it runs. ``stdin_open``: more stdin follows by ``stream.write_stdin``."""
-        return commands.start_stream(self._box, command, stdin_open, **options)
+        return streams.start_stream(self._box, command, stdin_open, **options)
 
-    def attach(self, command_id: str, *, stdout: int = 0, stderr: int = 0) -> commands.CommandStream:
+    def attach(self, command_id: str, *, stdout: int = 0, stderr: int = 0) -> streams.CommandStream:
         """The output of a command by its id, from these offsets on, while it runs and for a while after it. Raises
         UnknownCommandError where the sandbox does not know it any more."""
-        return commands.attach_stream(self._box, command_id, stdout, stderr)
+        return streams.attach_stream(self._box, command_id, stdout, stderr)
 
     async def cancel(self, command_id: str) -> bool:
         """Ends a command with its whole tree; False where it had ended."""
-        check_uuid7("command_id", command_id)
         return bool((await self._box.call("cancel", {"id": command_id}))["running"])
 
     async def signal(self, command_id: str, name: str) -> bool:
         """Sends a signal, such as ``SIGINT``, to a command's process group; False where it had ended."""
-        request = {"id": command_id, "signal": name}
-        check("sandbox.signal.request", request)
-        return bool((await self._box.call("signal", request))["running"])
+        return bool((await self._box.call("signal", {"id": command_id, "signal": name}))["running"])
 
     async def commands(self) -> list[CommandInfo]:
         """Those that run, and those whose result is still held."""
@@ -146,10 +144,10 @@ class Sandbox:
         env: Mapping[str, str | None] | None = None,
     ) -> Opening[Shell]:
         """``async with box.shell() as sh``: opens a persistent shell (or the one of that name), closed at the end."""
-        request: dict[str, Any] = {"session": name or f"sh-{random_name(8)}"}
-        options = {"shell": shell, "cwd": cwd, "env": None if env is None else dict(env)}
+        request: dict[str, Any] = {"session": f"sh-{random_name(8)}" if name is None else name}
+        options = {"shell": shell, "cwd": cwd, "env": plain(env)}
         request |= {key: value for key, value in options.items() if value is not None}
-        check("sandbox.session_open.request", request)
+        check_arguments("sandbox.session_open.request", request, session="name", shell="shell")
 
         async def open_shell() -> Shell:
             return Shell(self._box, session_of(await self._box.call("session_open", request)))

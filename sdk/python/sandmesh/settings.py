@@ -7,10 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ._wire.credentials import Credentials, parse_credentials
-from ._wire.ids import check_id
+from ._wire.ids import check_id, shown
 from .errors import InvalidRequestError, NoMeshError
+
+_SCHEMES = ("nats", "tls")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,11 @@ def resolve_settings(
 ) -> Settings:
     """``credentials`` is the path of a .creds file, or its text. Raises NoMeshError where nothing says which mesh,
     InvalidRequestError where what says it is malformed."""
+    for name, value in (("url", url), ("tenant", tenant), ("user", user)):
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequestError(f"{name}: must be text", field=name)
     url = url or env.get("SANDMESH_URL") or None
-    given = os.fspath(credentials) if credentials is not None else env.get("SANDMESH_CREDS") or None
+    given = _text_of(credentials) or env.get("SANDMESH_CREDS") or None
     if url is None or given is None:
         from_file = _read_mesh_file(env)
         if from_file is not None:
@@ -53,7 +59,27 @@ def resolve_settings(
     if tenant is None or user is None:
         raise InvalidRequestError("the credential names no tenant and user: a user's is needed", field="credentials")
     urls = tuple(each.strip() for each in url.split(",") if each.strip())
+    if not urls or not all(map(_is_server, urls)):
+        raise InvalidRequestError(f"url: {shown(url)} is no address such as nats://host:4222", field="url")
     return Settings(urls, parsed, check_id("tenant", tenant), check_id("user", user))
+
+
+def _text_of(credentials: object) -> str | None:
+    """A path or the text itself; raises InvalidRequestError where it is neither."""
+    if credentials is None:
+        return None
+    given = str(credentials) if isinstance(credentials, os.PathLike) else credentials
+    if not isinstance(given, str) or "\0" in given or (not given.isprintable() and "-----BEGIN" not in given):
+        raise InvalidRequestError("credentials: must be the path of a .creds file, or its text", field="credentials")
+    return given
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import commands
+from . import commands, streams
 from ._wire.box import Box
 from .errors import SandmeshError
 
@@ -42,9 +42,9 @@ class Shell:
         options["session"] = self.name
         return await commands.run(self._box, line, check, options)
 
-    def stream(self, line: str, **options: Unpack[commands.CommandOptions]) -> commands.CommandStream:
+    def stream(self, line: str, **options: Unpack[commands.CommandOptions]) -> streams.CommandStream:
         options["session"] = self.name
-        return commands.start_stream(self._box, line, False, **options)
+        return streams.start_stream(self._box, line, False, **options)
 
     async def close(self) -> None:
         """Ends the shell and what it runs."""

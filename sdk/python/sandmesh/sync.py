@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import commands, files, meshes, ports, runs, sandboxes, shells
+from . import commands, files, meshes, ports, runs, sandboxes, shells, streams
 from .errors import ConnectionError, SandmeshError
 from .units import Seconds
 
@@ -99,7 +99,7 @@ def connect(
     *,
     tenant: str | None = None,
     user: str | None = None,
-    timeout: float = 10.0,
+    timeout: Seconds = 10.0,
     lease: Seconds = 60.0,
 ) -> Mesh:
     """As ``sandmesh.connect``."""
@@ -115,7 +115,7 @@ def connect(
 class CommandStream:
     """``for chunk in stream``, then ``stream.wait()``."""
 
-    def __init__(self, loop: _Loop, stream: commands.CommandStream) -> None:
+    def __init__(self, loop: _Loop, stream: streams.CommandStream) -> None:
         self._loop = loop
         self._stream = stream
         self.id = stream.id
@@ -327,13 +327,13 @@ class Sandbox:
         return self._sandbox.lost
 
     def exec(
-        self, command: commands.Command, *, check: bool = False, **options: Unpack[commands.CommandOptions]
+        self, command: commands.CommandLine, *, check: bool = False, **options: Unpack[commands.CommandOptions]
     ) -> ExecResult:
         return self._loop.call(self._sandbox.exec(command, check=check, **options))
 
     def stream(
         self,
-        command: commands.Command,
+        command: commands.CommandLine,
         *,
         stdin_open: bool = False,
         **options: Unpack[commands.CommandOptions],

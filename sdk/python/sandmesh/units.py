@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from numbers import Integral, Real
 from typing import Union
 
+from ._wire.ids import shown
 from .errors import InvalidRequestError
 
 Seconds = Union[int, float, timedelta]  # noqa: UP007
@@ -19,17 +22,25 @@ _FACTOR = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 def milliseconds(value: Seconds, field: str) -> int:
     """Seconds to whole milliseconds, rounded up; raises InvalidRequestError naming ``field``."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (0 <= seconds <= 10**9):
-        raise InvalidRequestError(f"{field}: {value!r} is no number of seconds", field=field)
-    return math.ceil(seconds * 1000)
+    # Real: NumPy's numbers too.
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not (0 <= seconds <= 10**9):
+        raise InvalidRequestError(f"{field}: {shown(value)} is no number of seconds", field=field)
+    return math.ceil(float(seconds) * 1000)
+
+
+def plain(value: object) -> object:
+    """A mapping as a dict, which is what has a form on the wire; all else stays for the check to judge."""
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def size_bytes(value: Size, field: str) -> int:
     """To whole bytes, in powers of 1024; raises InvalidRequestError naming ``field``."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= 0:
+        return int(value)
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
-        if match is not None:
-            return round(float(match[1]) * _FACTOR[match[2].lower()])
-    raise InvalidRequestError(f'{field}: {value!r} is neither bytes nor text such as "512MiB" or "2g"', field=field)
+        size = math.inf if match is None else float(match[1]) * _FACTOR[match[2].lower()]
+        if size < math.inf:
+            return round(size)
+    given = shown(value)
+    raise InvalidRequestError(f'{field}: {given} is neither bytes nor text such as "512MiB" or "2g"', field=field)

@@ -13,10 +13,21 @@ import sandmesh
 from sandmesh.settings import resolve_settings
 
 
-async def test_no_server_is_a_connection_error_within_the_time(backend: Backend) -> None:
+async def test_no_server_is_a_connection_error_at_once_and_a_silent_one_within_the_time(backend: Backend) -> None:
     with pytest.raises(sandmesh.ConnectionError) as caught:
-        await sandmesh.connect("nats://127.0.0.1:1", backend.credentials, timeout=1)
+        # An hour, within which the test would end otherwise.
+        await sandmesh.connect("nats://127.0.0.1:1,nats://127.0.0.1:2", backend.credentials, timeout=3600)
     assert caught.value.retryable
+    silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    with pytest.raises(sandmesh.ConnectionError):
+        await sandmesh.connect(f"nats://127.0.0.1:{port}", backend.credentials, timeout=1)
+    silent.close()
+
+
+async def test_one_of_several_servers_is_enough(backend: Backend) -> None:
+    async with sandmesh.connect(f"nats://127.0.0.1:1,{backend.url}", backend.credentials, timeout=30) as mesh:
+        assert await mesh.list() == []
 
 
 async def test_a_credential_of_another_server_is_refused_at_once(backend: Backend, own_backend: Backend) -> None:

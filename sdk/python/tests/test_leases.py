@@ -97,7 +97,7 @@ async def test_bad_wishes_are_refused_by_field_before_anything_is_sent(backend: 
     async with backend.connect() as mesh:
         for options, field in [
             ({"memory": "much"}, "memory"),
-            ({"memory": 5}, "memory_bytes"),
+            ({"memory": 5}, "memory"),
             ({"cpu": 0}, "cpu"),
             ({"run": "a.b"}, "run"),
             ({"timeout": -1}, "timeout"),

@@ -18,6 +18,7 @@ from ..errors import (
 )
 from .codec import encode, parse_answer
 from .link import Link
+from .schema import check_arguments
 from .subjects import POOL, pool_subject, sandbox_subject
 
 CALL_TIMEOUT_S = 30.0
@@ -59,7 +60,9 @@ class Caller:
         again_after: float = AGAIN_S,
         absent: float = ABSENT_S,
     ) -> dict[str, Any]:
-        """Raises what the pool answers, PoolUnavailableError, DeadlineError, ConnectionError."""
+        """Raises what the pool answers, PoolUnavailableError, DeadlineError, ConnectionError, and InvalidRequestError
+        before anything is sent."""
+        check_arguments(f"pool.{verb}.request", request)
         subject = pool_subject(self.link.tenant, verb)
         patience = Patience(timeout, again_after, absent)
         try:
@@ -81,7 +84,8 @@ class Caller:
         on_absent: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
-        where the answer may have been lost."""
+        where the answer may have been lost. InvalidRequestError is raised before anything is sent."""
+        check_arguments(f"sandbox.{verb}.request", request)
         subject = sandbox_subject(self.link.tenant, target.sandbox, verb)
         if verb in REPEATABLE and again_after is None and not once:
             again_after = AGAIN_S

@@ -12,7 +12,11 @@ from .schema import check
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    packed: bytes = msgpack.packb(message, use_bin_type=True)
+    """Raises InvalidRequestError with field "body" where it holds what has no form on the wire."""
+    try:
+        packed: bytes = msgpack.packb(message, use_bin_type=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"the body cannot be encoded: {error}", field="body") from error
     return packed
 
 

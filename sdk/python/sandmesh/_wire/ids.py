@@ -14,6 +14,15 @@ ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 UUID_V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
+def shown(value: object) -> str:
+    """A user's value in an error's message; some cannot even be shown."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def is_id(value: str) -> bool:
     return ID.fullmatch(value) is not None
 
@@ -24,7 +33,7 @@ def is_uuid7(value: str) -> bool:
 
 def check_id(field: str, value: str) -> str:
     if not isinstance(value, str) or not is_id(value):
-        raise InvalidRequestError(f"{field} {value!r} is not a valid id ([a-z0-9][a-z0-9-]{{0,62}})", field=field)
+        raise InvalidRequestError(f"{field} {shown(value)} is not a valid id ([a-z0-9][a-z0-9-]{{0,62}})", field=field)
     return value
 
 

@@ -98,6 +98,8 @@ class Link:
         self._count = 0
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
+        self._connecting = True
+        self._absences = 0
         self._closing = False
 
     @property
@@ -188,6 +190,12 @@ class Link:
                     stream.fail(denied)
         elif _REFUSAL.search(str(error)):
             self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
+        elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
+            # Nobody listens there, which is told when each was tried, and not at the end of the time.
+            self._absences += 1
+            if self._absences >= len(self.settings.urls):
+                message = f"no NATS server answers at {', '.join(self.settings.urls)}: {error}"
+                self._refuse(ConnectionError(message))
 
     def _refuse(self, error: SandmeshError) -> None:
         if not self._refused.done():
@@ -240,6 +248,7 @@ class Link:
         await self._nc.flush()
         if self._refused.done():
             raise self._refused.result()
+        self._connecting = False
 
 
 async def connect_link(settings: Settings, name: str, timeout: float) -> Link:

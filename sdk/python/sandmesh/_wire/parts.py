@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Union
 
 from ..errors import ConnectionError, DeadlineError, InvalidRequestError, SandmeshError, UnreachableError
 from .schema import limit
 
 Source = Union[Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
+Data = Union[str, bytes, Source]  # noqa: UP007
+"""Text (as UTF-8), bytes (or what has the buffer protocol), or parts of them as they come."""
 Part = tuple[int, bytes, bool]
 """Offset, data, whether it is the last."""
 Send = Callable[[int, bytes, bool], Awaitable[object]]
@@ -21,20 +23,53 @@ WINDOW = 4
 GIVE_UP_S = 60.0
 
 
-async def _pieces(source: Source) -> AsyncIterator[bytes]:
+def as_bytes(data: object, field: str) -> bytes | None:
+    """None where it is neither text nor bytes; raises InvalidRequestError where the text has no UTF-8."""
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequestError(f"{field}: must not contain half of a surrogate pair", field=field) from None
+    try:
+        return bytes(memoryview(data))  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def split(data: Data, field: str) -> tuple[bytes | None, Source]:
+    """What is sent at once, where it is little, or else what is sent in parts. Raises InvalidRequestError."""
+    whole = as_bytes(data, field)
+    if whole is not None:
+        return (whole, ()) if len(whole) <= limit("max_chunk_bytes") else (None, (whole,))
+    if isinstance(data, AsyncIterable):
+        return None, data
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return None, data
+    raise InvalidRequestError(f"{field}: must be text, bytes or an iterable of them", field=field)
+
+
+def _piece(piece: object, field: str) -> bytes:
+    data = as_bytes(piece, field)
+    if data is None:
+        raise InvalidRequestError(f"{field}: has a part that is neither text nor bytes", field=field)
+    return data
+
+
+async def _pieces(source: Source, field: str) -> AsyncIterator[bytes]:
     if isinstance(source, AsyncIterable):
         async for piece in source:
-            yield piece.encode() if isinstance(piece, str) else bytes(piece)
+            yield _piece(piece, field)
     else:
         for piece in source:
-            yield piece.encode() if isinstance(piece, str) else bytes(piece)
+            yield _piece(piece, field)
 
 
-async def parts_of(source: Source) -> AsyncIterator[Part]:
-    """Cuts and joins to full parts, the last one marked; an empty source is one empty last part."""
+async def parts_of(source: Source, field: str) -> AsyncIterator[Part]:
+    """Cuts and joins to full parts, the last one marked; an empty source is one empty last part. Raises
+    InvalidRequestError with ``field`` where a piece of the source is neither text nor bytes."""
     full = limit("max_chunk_bytes")
     offset, buffer = 0, bytearray()
-    async for piece in _pieces(source):
+    async for piece in _pieces(source, field):
         view = memoryview(piece)
         while view:
             # Sent only when more has come, so that the last part, whatever its length, is known to be the last.

@@ -8,6 +8,7 @@ import binascii
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import resources
@@ -18,6 +19,8 @@ from ..errors import InvalidRequestError
 Check = Callable[[Any], Any]
 """Returns the checked value, with defaults filled in; raises Bad."""
 Schema = dict[str, Any]
+# Where the contract names no bound: what a number of every language can be.
+_GREATEST = sys.float_info.max
 
 
 class Bad(Exception):
@@ -51,6 +54,39 @@ def check(message: str, value: Any) -> dict[str, Any]:
         return checked
     except Bad as bad:
         field = ".".join(bad.path) or "body"
+        raise InvalidRequestError(f"{field}: {bad.why}", field=field) from None
+
+
+# What a user calls what the wire calls otherwise.
+_ARGUMENTS = {
+    "timeout_ms": "timeout",
+    "grace_ms": "grace",
+    "lease_ms": "lease",
+    "max_life_ms": "max_life",
+    "memory_bytes": "memory",
+    "disk_bytes": "disk",
+    "output_limit_bytes": "output_limit",
+    "mtime_ms": "mtime",
+    "from_stdout": "stdout",
+    "from_stderr": "stderr",
+    "from": "source",
+    "to": "target",
+    "argv": "command",
+    "shell": "command",
+}
+
+
+def check_arguments(message: str, value: Any, **names: str) -> dict[str, Any]:
+    """As ``check``, of a request made from a user's arguments, which the error names as the user does. ``names``: wire
+    names to names of arguments, where they are others than everywhere else."""
+    try:
+        checked: dict[str, Any] = compiled(message)(value)
+        return checked
+    except Bad as bad:
+        # The parts of these the user gave each by itself.
+        path = bad.path[1:] if bad.path[:1] in (["spec"], ["port"]) and len(bad.path) > 1 else bad.path
+        path = [names.get(each) or _ARGUMENTS.get(each, each) if i == 0 else each for i, each in enumerate(path)]
+        field = ".".join(path) or "arguments"
         raise InvalidRequestError(f"{field}: {bad.why}", field=field) from None
 
 
@@ -107,6 +143,8 @@ def _string(schema: Schema) -> Check:
     def run(value: Any) -> str:
         if not isinstance(value, str):
             raise Bad("must be a string")
+        if not value.isascii() and not _is_unicode(value):
+            raise Bad("must not contain half of a surrogate pair")
         if len(value) < at_least:
             raise Bad("must not be empty")
         # The contract counts UTF-16 units, of which a character has at most two.
@@ -119,9 +157,17 @@ def _string(schema: Schema) -> Check:
     return run
 
 
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _number(schema: Schema) -> Check:
     whole = schema["type"] == "integer"
-    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    low, high = schema.get("minimum", -_GREATEST), schema.get("maximum", _GREATEST)
 
     def run(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
@@ -134,7 +180,8 @@ def _number(schema: Schema) -> Check:
             raise Bad(f"must be at least {low}")
         if value > high:
             raise Bad(f"must be at most {high}")
-        return value
+        # A whole number of more than 64 bits has no other form on the wire.
+        return float(value) if abs(value) >= 2**63 else value
 
     return run
 

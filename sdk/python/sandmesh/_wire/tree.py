@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ..errors import FileError, UnsupportedError
+from ..errors import FileError, InvalidRequestError, UnsupportedError
+
+
+def local_path(path: object) -> Path:
+    try:
+        if isinstance(path, str | os.PathLike) and b"\0" not in os.fsencode(path):
+            return Path(path)
+    except UnicodeEncodeError:
+        pass
+    raise InvalidRequestError("local: must be a path of this machine", field="local")
+
+
+@contextlib.contextmanager
+def local_errors(path: Path) -> Iterator[None]:
+    """This machine's own file errors, in the same class as a sandbox's."""
+    try:
+        yield
+    except OSError as error:
+        reason = errno.errorcode.get(error.errno or 0, "EIO")
+        raise FileError(f"{path}, on this machine: {error.strerror or error}", reason=reason) from error
 
 
 def pack_tree(source: Path, archive: IO[bytes]) -> None:
@@ -63,11 +84,8 @@ def _link_out(target: Path, member: tarfile.TarInfo) -> None:
     # Its own folder must still be inside, by whatever links there are now.
     if not path.parent.resolve().is_relative_to(target.resolve()):
         raise FileError(f"the archive would write outside {target}: {member.name}", reason="EPERM")
-    try:
+    with local_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or path.is_file():
             path.unlink()
         os.symlink(member.linkname, path)
-    except OSError as error:
-        reason = errno.errorcode.get(error.errno or 0, "EIO")
-        raise FileError(f"{path}: {error.strerror}", reason=reason) from error
