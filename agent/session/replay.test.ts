@@ -2,6 +2,7 @@ import { afterEach, expect } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { IncompleteCommandError } from "../../broker/contract/index.ts";
 import { closeSessions, inEachShell, run } from "./testing.ts";
 
 afterEach(closeSessions);
@@ -17,6 +18,7 @@ const Step = v.object({
 inEachShell(
   "recorded episodes of several kilobytes a command come out as they did",
   async (s) => {
+    let unfinished = 0;
     for (const episode of EPISODES) {
       const [, ...steps] = readFileSync(join(FOLDER, `${episode}.jsonl`), "utf8")
         .trim()
@@ -24,7 +26,16 @@ inEachShell(
       expect(steps.length).toBeGreaterThan(0);
       for (const line of steps) {
         const step = v.parse(Step, JSON.parse(line));
-        const ran = await run(s, step.command);
+        const ran = await run(s, step.command).catch((error: unknown) => {
+          if (error instanceof IncompleteCommandError) return undefined;
+          throw error;
+        });
+        // One of them has an open quote at its end, of which its shell had only an error to say.
+        if (ran === undefined) {
+          expect([step.expect.exit, step.expect.stdout_bytes]).toEqual([2, 0]);
+          unfinished++;
+          continue;
+        }
         expect(ran.what).toBe(`exited ${step.expect.exit}`);
         expect(ran.bytes.length).toBe(step.expect.stdout_bytes);
         if (step.expect.stdout_sha256 !== undefined)
@@ -33,6 +44,7 @@ inEachShell(
           );
       }
     }
+    expect(unfinished).toBe(1);
   },
   ["bash", "dash", "busybox"],
 );

@@ -90,8 +90,8 @@ export class SessionCommand implements RunningCommand {
   }
 
   /** Its turn has come, but it cannot be started. */
-  refuse(outcome: Outcome): void {
-    this.#finish(outcome);
+  refuse(why: Outcome | SandmeshError): void {
+    this.#finish(why);
   }
 
   /** The shell ended before its turn. */

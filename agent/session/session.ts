@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { readlinkSync, statSync } from "node:fs";
 import {
   BusyError,
+  IncompleteCommandError,
   InvalidRequestError,
   newUuidV7,
   SessionClosedError,
@@ -17,6 +18,7 @@ import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import { OomCounter } from "../process/oom.ts";
 import { Backlog } from "./backlog.ts";
+import { incompleteBecause, mayBeIncomplete } from "./incomplete.ts";
 import { type CommandHost, SessionCommand } from "./session-command.ts";
 import { ShellProcess } from "./shell-process.ts";
 import type { SessionShell } from "./shells.ts";
@@ -167,7 +169,22 @@ export class Session implements CommandHost {
     const cwd = this.#folderOf(command.request.cwd);
     if (cwd === "missing")
       command.refuse(notStarted("no_such_cwd", `there is no folder ${command.request.cwd}`));
-    else command.start(this.#backlog.take(), cwd);
+    else void this.#start(command, cwd);
+  }
+
+  async #start(command: SessionCommand, cwd: string | undefined): Promise<void> {
+    const text = command.request.shell ?? "";
+    if (!this.#options.shell.python && mayBeIncomplete(text)) {
+      const why = await incompleteBecause(this.#options, text);
+      // Meanwhile it may have been canceled, or the shell may have ended.
+      if (this.#current !== command) return;
+      if (this.#closed !== undefined) return command.refuseClosed();
+      if (why !== undefined) {
+        const detail = { field: "shell", started: "no" } as const;
+        return command.refuse(new IncompleteCommandError(`the command ends in the middle: ${why}`, detail));
+      }
+    }
+    command.start(this.#backlog.take(), cwd);
   }
 
   /** Relative ones start where the shell is. */

@@ -56,9 +56,55 @@ inEachShell("commands of many lines, here-documents, quotes and 100 KB come thro
   expect((await run(s, "echo one; echo two # three\n\n")).stdout).toBe("one\ntwo\n");
 });
 
+const UNFINISHED = [
+  "echo 'open",
+  'echo "open',
+  "echo `open",
+  "echo a; cat <<END\nto the end",
+  "cat <<-'A B'\n\tA  B",
+  "echo $" + "{open",
+];
+/** zsh says of these what it says of any error. */
+const UNFINISHED_BUT_IN_ZSH = [
+  "echo $(open",
+  "if true; then",
+  "for i in 1; do",
+  "f() {",
+  "echo a |",
+  "cat <<E | (\nx\nE",
+];
+
+inEachShell(
+  "a command that ends in the middle is an error of its own, nothing of it runs, and the session lives",
+  async (s, shell) => {
+    await run(s, "kept=yes; (exit 5)");
+    for (const text of [...UNFINISHED, ...(shell === "zsh" ? [] : UNFINISHED_BUT_IN_ZSH)]) {
+      const error = await run(s, `echo NEVER > /dev/full\n${text}`).catch((thrown: unknown) => thrown);
+      expect([text, error]).toMatchObject([text, { code: "incomplete_command", started: "no" }]);
+      expect((await run(s, "echo $kept")).stdout).toBe("yes\n");
+    }
+  },
+);
+
+inEachShell("what only looks as if it ended in the middle runs", async (s) => {
+  const whole: [text: string, stdout: string][] = [
+    ["echo it\\'s # don't", "it's\n"],
+    ["echo \"don't\" '\"' '('", "don't \" (\n"],
+    ["cat <<END # it's\n$((1 << 2)) ( { ' \"\nEND", "4 ( { ' \"\n"],
+    ["cat <<'A B' && echo if do case\n`\nA B", "`\nif do case\n"],
+    ["echo $((1 <<3))", "8\n"],
+    ["cat <<A; cat <<-B\none\nA\n\ttwo\n\tB", "one\ntwo\n"],
+    ["case x in x) echo yes;; esac", "yes\n"],
+  ];
+  for (const [text, stdout] of whole) {
+    const ended = await run(s, text);
+    expect([text, ended.what, ended.stdout]).toEqual([text, "exited 0", stdout]);
+  }
+});
+
 inEachShell("a command that the shell cannot parse says so, and the session lives", async (s) => {
   await run(s, "kept=yes");
-  for (const broken of ["echo 'open", 'echo "open', "echo $(open", "fi", "cat <<END | (", "if true; then"]) {
+  for (const broken of ["fi", "echo )", "if then", "echo a; }"]) {
     const { outcome, stderr, stdout } = await run(s, broken);
     expect(outcome.type).toBe("exited");
     expect(outcome).not.toEqual({ type: "exited", code: 0 });
