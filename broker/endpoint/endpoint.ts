@@ -16,7 +16,7 @@ import type { Retention } from "./commands.ts";
 import { Context, type Counters } from "./context.ts";
 import { Dispatch } from "./dispatch.ts";
 import { Downloads } from "./download.ts";
-import { addressOf, dial, enrol } from "./enrol.ts";
+import { addressOf, dial, enrol, subscribed } from "./enrol.ts";
 import { Execution } from "./exec.ts";
 import type { Executor } from "./executor.ts";
 import { Flow } from "./flow.ts";
@@ -49,6 +49,7 @@ export interface EndpointOptions {
   signal?: AbortSignal;
   retention?: Retention;
   reconnect?: ConnectOptions["reconnect"];
+  dial?: ConnectOptions["dial"];
 }
 
 export interface Endpoint {
@@ -79,11 +80,12 @@ export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> 
   const incarnation = newUuidV7();
   const deadline = performance.now() + bootstrap.boot_timeout_ms;
   const { signal } = options;
-  const { credentials, deadManMs } = await enrol(bootstrap, incarnation, deadline, signal);
+  const address = addressOf(bootstrap, options.dial);
+  const { credentials, deadManMs } = await enrol(bootstrap, address, incarnation, deadline, signal);
   const current = { ...credentials };
   const log = options.log ?? SILENT;
   const own: Parameters<typeof dial>[0] = {
-    ...addressOf(bootstrap),
+    ...address,
     credentials: () => current,
     ...(options.reconnect === undefined ? {} : { reconnect: options.reconnect }),
     onError: (error, what) => log.warn({ sandbox: bootstrap.sandbox, what, error }, "the connection"),
@@ -95,7 +97,7 @@ export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> 
     const endpoint = new SandboxEndpoint(options, incarnation, link, executor, (jwt) => {
       current.jwt = jwt;
     });
-    await endpoint.open(deadManMs);
+    await endpoint.open(deadManMs, deadline);
     return endpoint;
   } catch (error) {
     await link.close();
@@ -174,7 +176,7 @@ class SandboxEndpoint implements Endpoint {
     return this.#context.counters;
   }
 
-  async open(deadManMs: number): Promise<void> {
+  async open(deadManMs: number, deadline: number): Promise<void> {
     const { tenant, sandbox } = this.#context;
     const prefix = controlWildcard(tenant, sandbox).length - 1;
     const word = (message: Message) => {
@@ -184,7 +186,7 @@ class SandboxEndpoint implements Endpoint {
       this.#link.subscribe(sandboxWildcard(tenant, sandbox), this.#dispatch.handle),
       this.#link.subscribe(controlWildcard(tenant, sandbox), word),
     );
-    await this.#link.flush();
+    await subscribed(this.#link, deadline);
     this.#tenure.keepAlive(deadManMs);
     this.#bootMs = this.#now() - (this.#options.startedAtMs ?? 0);
     this.#ready();

@@ -25,10 +25,16 @@ export interface Enrolled {
   deadManMs: number;
 }
 
-/** How the bootstrap says that NATS is reached. */
-export function addressOf(bootstrap: Bootstrap): Pick<ConnectOptions, "urls" | "ca" | "relay"> {
-  const { urls, ca, relay } = bootstrap;
-  return { urls, ...(ca === undefined ? {} : { ca }), ...(relay === undefined ? {} : { relay }) };
+type Address = Pick<ConnectOptions, "urls" | "ca" | "relay" | "dial">;
+
+/** How NATS is reached: as the bootstrap says, or by what `dial` gives. */
+export function addressOf({ urls, ca, relay }: Bootstrap, dial: Address["dial"]): Address {
+  return {
+    urls,
+    ...(ca === undefined ? {} : { ca }),
+    ...(relay === undefined ? {} : { relay }),
+    ...(dial === undefined ? {} : { dial }),
+  };
 }
 
 /** The first try to connect; each further one may take twice as long, for where thousands boot at once the server is
@@ -57,6 +63,30 @@ export async function dial(
   }
 }
 
+/** Resolves when the server has the subscriptions made so far, which come again with each connection: a server that goes
+ * meanwhile is waited for until `deadline`. Throws ConnectionError, DeadlineError. */
+export async function subscribed(link: Link, deadline: number): Promise<void> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const tooLate = () => reject(new DeadlineError("the server did not take the subscriptions in time"));
+  const timer = setTimeout(tooLate, Math.max(0, deadline - performance.now()));
+  let ended = false;
+  void link.closed.then(() => {
+    ended = true;
+  });
+  try {
+    for (;;) {
+      try {
+        return await Promise.race([link.flush(), late]);
+      } catch (error) {
+        if (ended || !(error instanceof ConnectionError)) throw error;
+        await pause(REDIAL_MS * Math.random());
+      }
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** Does not wait for a connection that nobody wants any more; it is closed when it has come. */
 async function unlessAborted(connecting: Promise<Link>, signal: AbortSignal): Promise<Link> {
   let abort = () => {};
@@ -74,16 +104,17 @@ async function unlessAborted(connecting: Promise<Link>, signal: AbortSignal): Pr
 
 const pause = (ms: number): Promise<void> => new Promise((go) => setTimeout(go, ms));
 
-/** Enrols until `deadline` (performance.now) or `signal`. Throws what the pool refused it with, PermissionDeniedError
+/** Enrols at `address` until `deadline` (performance.now) or `signal`. Throws what the pool refused it with, PermissionDeniedError
  * (the bootstrap's credential is used up or ended), ConnectionError, DeadlineError and CanceledError. */
 export async function enrol(
   bootstrap: Bootstrap,
+  address: Address,
   incarnation: string,
   deadline: number,
   signal?: AbortSignal,
 ): Promise<Enrolled> {
   const { jwt, seed } = bootstrap;
-  const connecting = dial({ ...addressOf(bootstrap), credentials: { jwt, seed } }, deadline, signal);
+  const connecting = dial({ ...address, credentials: { jwt, seed } }, deadline, signal);
   // While the server answers.
   const key = createUserKey();
   const { generation } = bootstrap;

@@ -13,6 +13,7 @@ import {
   sandboxEventSubject,
 } from "../../broker/contract/index.ts";
 import { type Credentials, createUserKey } from "../../broker/credentials/index.ts";
+import { dial, subscribed } from "../../broker/endpoint/enrol.ts";
 import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 
@@ -29,6 +30,8 @@ export class DaemonDouble {
   readonly incarnation: string = crypto.randomUUID();
   readonly words: Word[] = [];
   readonly #key = createUserKey();
+  /** As the real one: until then it waits for a server that is away. */
+  readonly #deadline: number;
   credentials: Credentials | undefined;
   #link: Link | undefined;
   #repeat: ReturnType<typeof setInterval> | undefined;
@@ -38,6 +41,7 @@ export class DaemonDouble {
 
   constructor(bootstrap: Bootstrap) {
     this.bootstrap = bootstrap;
+    this.#deadline = performance.now() + bootstrap.boot_timeout_ms;
   }
 
   get generation(): number {
@@ -47,8 +51,7 @@ export class DaemonDouble {
 
   /** Tries until it is answered, each time with the same key: a new one would be someone else's. */
   async enrol(): Promise<void> {
-    const { urls, jwt, seed, boot_timeout_ms } = this.bootstrap;
-    const deadline = Date.now() + boot_timeout_ms;
+    const { urls, jwt, seed } = this.bootstrap;
     while (this.credentials === undefined && !this.#closed) {
       let link: Link | undefined;
       try {
@@ -56,7 +59,7 @@ export class DaemonDouble {
         this.credentials = await this.enrolOver(link, this.#key);
       } catch (error) {
         const away = error instanceof SandmeshError && AWAY.has(error.code);
-        if (!away || Date.now() > deadline) throw error;
+        if (!away || performance.now() > this.#deadline) throw error;
         await Bun.sleep(50);
       } finally {
         await link?.close();
@@ -80,12 +83,9 @@ export class DaemonDouble {
   /** A connection with the sandbox's own credential. */
   async connect(): Promise<Link> {
     if (this.credentials === undefined) throw new Error("not enrolled");
-    return connect({
-      urls: this.bootstrap.urls,
-      credentials: this.credentials,
-      reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 },
-      onError: () => {},
-    });
+    const { urls } = this.bootstrap;
+    const reconnect = { firstMs: 20, baseMs: 50, maxMs: 200 };
+    return dial({ urls, credentials: this.credentials, reconnect, onError: () => {} }, this.#deadline);
   }
 
   async serve(): Promise<void> {
@@ -103,7 +103,7 @@ export class DaemonDouble {
       this.words.push({ verb: subject.verb, body: decode(message.data) });
       if (subject.verb === "release") this.onRelease();
     });
-    await link.flush();
+    await subscribed(link, this.#deadline);
     this.ready();
     this.#repeat = setInterval(() => this.ready(), 200);
   }

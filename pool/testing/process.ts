@@ -54,7 +54,9 @@ async function main(): Promise<void> {
   });
   process.once("SIGTERM", () => void pool.close().then(() => process.exit(0)));
   console.log("READY");
-  await pool.failed;
+  const error = await pool.failed;
+  // Synchronously, as pino's destination may not be before the exit.
+  console.error(`pool ${process.pid} may not go on: ${error.message}`);
   process.exit(1);
 }
 

@@ -18,6 +18,8 @@ interface Made {
   request: CreateRequest;
   uid: string;
   daemon: DaemonDouble;
+  /** Why its daemon is not there any more, as a real provider would see its process gone. */
+  failed?: string;
 }
 
 export class ProviderDouble implements Provider {
@@ -64,8 +66,9 @@ export class ProviderDouble implements Provider {
     if (known !== undefined) return { uid: known.uid };
     const uid = crypto.randomUUID();
     const daemon = new DaemonDouble(request.bootstrap);
-    this.made.set(request.sandbox, { request, uid, daemon });
-    if (script.boot !== "never") void boot(daemon);
+    const made: Made = { request, uid, daemon };
+    this.made.set(request.sandbox, made);
+    if (script.boot !== "never") void boot(made);
     return { uid };
   }
 
@@ -92,11 +95,11 @@ export class ProviderDouble implements Provider {
 
   async list(): Promise<Listed[]> {
     if (this.listFails) throw new ProviderError("the double does not list");
-    return [...this.made.values()].map(({ request, uid }) => ({
+    return [...this.made.values()].map(({ request, uid, failed }) => ({
       sandbox: request.sandbox,
       tenant: request.tenant,
       uid,
-      phase: "running",
+      ...(failed === undefined ? { phase: "running" } : { phase: "failed", reason: failed }),
     }));
   }
 
@@ -131,12 +134,12 @@ export class ProviderDouble implements Provider {
   }
 }
 
-/** A daemon's start; one that is ended meanwhile, or whose server is away, stays silent. */
-async function boot(daemon: DaemonDouble): Promise<void> {
+/** A daemon's start; that it ended before it was ready is for the provider's list to tell. */
+async function boot(made: Made): Promise<void> {
   try {
-    await daemon.enrol();
-    await daemon.serve();
-  } catch {
-    // What becomes of a daemon that cannot start is the pool's to find out.
+    await made.daemon.enrol();
+    await made.daemon.serve();
+  } catch (error) {
+    made.failed = String(error);
   }
 }

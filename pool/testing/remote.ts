@@ -23,6 +23,7 @@ const Listing = v.array(
     tenant: v.string(),
     uid: v.string(),
     phase: v.picklist(["starting", "running", "failed"]),
+    reason: v.exactOptional(v.string()),
   }),
 );
 const Created = v.object({ uid: v.string() });
