@@ -1,29 +1,40 @@
-// The floor of the burst: plain pods by the fastest creator there is, and the API server's own account of writes.
-import { readFileSync, statSync } from "node:fs";
+// The floors of the burst. Plain: N pods by the fastest creator there is, until all run. Wired: the same, with the same
+// simulated daemons, until all have said that they are ready; of the pool nothing but the answer to their enrolment.
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import * as v from "valibot";
-import { randomName } from "../../broker/contract/index.ts";
-import { openAccess } from "../../pool/provider/kubernetes/api/access.ts";
-import { Transport } from "../../pool/provider/kubernetes/api/transport.ts";
+import {
+  controlSubject,
+  ENROL_WILDCARD,
+  EnrolRequest,
+  encode,
+  newSandboxId,
+  parse,
+  parseSubject,
+  READY_WILDCARD,
+  randomName,
+} from "../../broker/contract/index.ts";
+import { connect } from "../../broker/link/connect.ts";
+import { type Server, startServer } from "../../broker/server/index.ts";
+import { percentile } from "./bench.ts";
+import { startKubelets } from "./burst-kubelets-start.ts";
+import { openApi, PODS, removePods, watchPods } from "./burst-pods.ts";
+import { inTime } from "./burst-wait.ts";
 
-/** Fastest on two cores: more at once only queue at the server. */
-const AT_ONCE = 32;
-const DAY_MS = 86_400_000;
-const PATH = "/api/v1/namespaces/default/pods";
-const LABEL = "sandmesh.dev/burst";
+export interface Floor {
+  halfS: number;
+  allS: number;
+}
 
-const Line = v.object({
-  type: v.string(),
-  object: v.object({
-    metadata: v.object({ name: v.string() }),
-    status: v.object({ phase: v.optional(v.string()) }),
-  }),
-});
+const TENANT = "default";
+const LONG_MS = 3600_000;
+/** A pod a tenth of a second, and some for a machine that does other things: then it hangs. */
+const patienceMs = (n: number): number => 60_000 + n * 100;
 
-const plainPod = (name: string, burst: string) => ({
+const podOf = (name: string, labels: Record<string, string>, bootstrap: object | undefined) => ({
   apiVersion: "v1",
   kind: "Pod",
-  metadata: { name, labels: { [LABEL]: burst } },
+  metadata: { name, labels },
   spec: {
     nodeSelector: { type: "kwok" },
     tolerations: [{ key: "kwok.x-k8s.io/node", operator: "Exists" }],
@@ -31,87 +42,133 @@ const plainPod = (name: string, burst: string) => ({
     enableServiceLinks: false,
     restartPolicy: "Never",
     terminationGracePeriodSeconds: 1,
-    containers: [{ name: "sandbox", image: "simulated", command: ["/bin/true"] }],
+    containers: [
+      {
+        name: "sandbox",
+        image: "simulated",
+        command: ["/bin/true"],
+        ...(bootstrap === undefined
+          ? {}
+          : { env: [{ name: "SANDMESH_BOOTSTRAP", value: JSON.stringify(bootstrap) }] }),
+      },
+    ],
   },
 });
 
-/** Creates `n` plain pods and waits until all run; then removes them. Answers seconds to half and to all. */
-export async function plainBurst(n: number): Promise<{ halfS: number; allS: number }> {
-  const transport = new Transport(openAccess(undefined, undefined), {
-    maxRequests: AT_ONCE,
-    requestTimeoutMs: 60_000,
-  });
-  const stop = new AbortController();
-  const burst = randomName(8);
-  const selector = encodeURIComponent(`${LABEL}=${burst}`);
-  const at: number[] = [];
-  const running = new Set<string>();
-  const there = new Set<string>();
-  const { promise: all, resolve: allRun } = Promise.withResolvers<void>();
-  const { promise: none, resolve: allGone } = Promise.withResolvers<void>();
-  const began = performance.now();
-  const watching = (async () => {
-    for await (const line of transport.lines(
-      `${PATH}?labelSelector=${selector}&watch=1`,
-      stop.signal,
-      DAY_MS,
-    )) {
-      if (line === "") continue;
-      const { type, object } = v.parse(Line, JSON.parse(line));
-      const { name } = object.metadata;
-      if (type === "DELETED") there.delete(name);
-      else there.add(name);
-      if (object.status.phase === "Running" && !running.has(name)) {
-        running.add(name);
-        at.push((performance.now() - began) / 1000);
-        if (running.size === n) allRun();
-      }
-      if (running.size === n && there.size === 0) allGone();
-    }
-  })().catch((error: unknown) => {
-    if (!stop.signal.aborted) throw error;
-  });
-  const create = async (i: number): Promise<void> => {
-    const body = plainPod(`plain-${burst}-${i}`, burst);
-    const { status } = await transport.request({ method: "POST", path: PATH, body }, stop.signal, true);
-    if (status >= 300) throw new Error(`a plain pod was answered with ${status}`);
-  };
-  await Promise.all(Array.from({ length: n }, (_, i) => create(i)));
-  await all;
-  const path = `${PATH}?labelSelector=${selector}`;
-  await transport.request({ method: "DELETE", path }, AbortSignal.timeout(60_000), true);
-  await none;
-  stop.abort();
-  await watching;
-  transport.close();
-  return { halfS: at[Math.floor(n / 2)] ?? 0, allS: at.at(-1) ?? 0 };
+/** Counts each name once, and when. */
+class Arrivals {
+  readonly #seconds = new Map<string, number>();
+  readonly #all = Promise.withResolvers<void>();
+  readonly #n: number;
+  began = performance.now();
+
+  constructor(n: number) {
+    this.#n = n;
+  }
+
+  add(name: string): void {
+    if (this.#seconds.has(name)) return;
+    this.#seconds.set(name, (performance.now() - this.began) / 1000);
+    if (this.#seconds.size === this.#n) this.#all.resolve();
+  }
+
+  async all(what: string): Promise<Floor> {
+    const far = () => `(${this.#seconds.size} of ${this.#n} there)`;
+    await inTime(what, patienceMs(this.#n), this.#all.promise, far);
+    const seconds = [...this.#seconds.values()];
+    return { halfS: percentile(seconds, 0.5), allS: Math.max(...seconds) };
+  }
 }
 
-const AUDIT = join(process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster", "log/audit.json");
-const Entry = v.object({
-  verb: v.string(),
-  userAgent: v.optional(v.string(), ""),
-  objectRef: v.optional(
-    v.object({ resource: v.optional(v.string(), ""), subresource: v.exactOptional(v.string()) }),
-  ),
+async function createAll(api: ReturnType<typeof openApi>, pods: readonly object[]): Promise<void> {
+  const signal = AbortSignal.timeout(patienceMs(pods.length));
+  const one = async (body: object): Promise<void> => {
+    const { status, body: said } = await api.request({ method: "POST", path: PODS, body }, signal, true);
+    if (status >= 300) throw new Error(`a plain pod was answered with ${status}: ${JSON.stringify(said)}`);
+  };
+  await Promise.all(pods.map(one));
+}
+
+/** Creates `n` plain pods, waits until all run, removes them. */
+export async function plainBurst(n: number): Promise<Floor> {
+  const api = openApi();
+  const label = { "sandmesh.dev/burst": randomName(8) };
+  const selector = `sandmesh.dev/burst=${label["sandmesh.dev/burst"]}`;
+  const running = new Arrivals(n);
+  const watch = await watchPods(api, selector, (type, { metadata, status }) => {
+    if (type === "seen" && status.phase === "Running") running.add(metadata.name);
+  });
+  try {
+    running.began = performance.now();
+    const names = Array.from({ length: n }, (_, i) => `plain-${label["sandmesh.dev/burst"]}-${i}`);
+    await createAll(
+      api,
+      names.map((name) => podOf(name, label, undefined)),
+    );
+    return await Promise.race([running.all("plain pods to run"), watch.failed]);
+  } finally {
+    await watch.stop();
+    await removePods(api, selector, patienceMs(n));
+    api.close();
+  }
+}
+
+/** Answers enrolments as the pool does, and says a word to each daemon that is ready. */
+async function answerDaemons(server: Server, ready: (sandbox: string) => void) {
+  const link = await connect({ urls: [server.url], credentials: server.keys.mintPool() });
+  link.subscribe(ENROL_WILDCARD, (message) => {
+    const subject = parseSubject(message.subject);
+    if (subject?.kind !== "enrol" || message.reply === undefined) return;
+    const { tenant, sandbox } = subject;
+    const { public_key: publicKey } = parse(EnrolRequest, message.data);
+    const jwt = server.keys.mintSandbox({ tenant, sandbox, publicKey, ttlMs: LONG_MS });
+    message.respond(encode({ jwt, dead_man_ms: LONG_MS }));
+  });
+  link.subscribe(READY_WILDCARD, ({ subject }) => {
+    const parsed = parseSubject(subject);
+    if (parsed?.kind !== "event" || parsed.scope !== "sandbox") return;
+    ready(parsed.of);
+    const word = { version: 1, generation: 1, dead_man_ms: LONG_MS };
+    link.publish(controlSubject(parsed.tenant, parsed.of, "renew"), encode(word));
+  });
+  await link.flush();
+  return link;
+}
+
+const bootstrapOf = (server: Server, sandbox: string) => ({
+  version: 1,
+  urls: [server.url],
+  tenant: TENANT,
+  sandbox,
+  generation: 1,
+  ...server.keys.mintBootstrap({ tenant: TENANT, sandbox, ttlMs: LONG_MS }),
+  boot_timeout_ms: LONG_MS,
 });
 
-/** Where the audit log stands now. */
-export const auditMark = (): number => statSync(AUDIT).size;
-
-/** Mutating requests on pods and their events since `from`: all, and those of the pool. */
-export function writesSince(from: number): { all: number; ours: number; byWhat: Record<string, number> } {
-  const byWhat: Record<string, number> = {};
-  let all = 0;
-  let ours = 0;
-  for (const line of readFileSync(AUDIT).subarray(from).toString("utf8").split("\n")) {
-    if (line === "") continue;
-    const { verb, userAgent, objectRef } = v.parse(Entry, JSON.parse(line));
-    all++;
-    if (userAgent === "sandmesh-pool") ours++;
-    const resource = [objectRef?.resource, objectRef?.subresource].filter(Boolean).join("/");
-    const what = `${userAgent.split("/")[0]} ${verb} ${resource}`;
-    byWhat[what] = (byWhat[what] ?? 0) + 1;
+/** Creates `n` plain pods whose daemons are the burst's, waits until all are ready, removes them. */
+export async function wiredBurst(n: number): Promise<Floor> {
+  const api = openApi();
+  const mesh = `wired-${randomName(6)}`;
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-wired-"));
+  const server = await startServer({ stateDir: join(folder, "nats") });
+  const ready = new Arrivals(n);
+  const link = await answerDaemons(server, (sandbox) => ready.add(sandbox));
+  const kubelets = await startKubelets(mesh);
+  try {
+    const label = { "sandmesh.dev/mesh": mesh };
+    const pods = Array.from({ length: n }, () => {
+      const name = newSandboxId();
+      return podOf(name, label, bootstrapOf(server, name));
+    });
+    ready.began = performance.now();
+    await createAll(api, pods);
+    return await Promise.race([ready.all("plain pods' daemons to be ready"), kubelets.failed]);
+  } finally {
+    await removePods(api, `sandmesh.dev/mesh=${mesh}`, patienceMs(n));
+    await kubelets.stop();
+    await link.close();
+    await server.stop();
+    await rm(folder, { recursive: true, force: true });
+    api.close();
   }
-  return { all, ours, byWhat };
 }

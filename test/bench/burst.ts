@@ -1,115 +1,96 @@
-// `bash test/bench/burst [N [CLIENTS]]`: N sandboxes at once, by CLIENTS processes, on a real API server and scheduler.
-// Between two bursts of plain pods (the floor), on the same machine; then all clients are killed.
-//
-// The wired floor (plain pods with the same daemons, no pool) is not measured: `ratio_plain` is against pods without any.
-import { join } from "node:path";
-import * as v from "valibot";
-import { ClusterMesh } from "../e2e-cluster/mesh.ts";
-import { percentile, progress, round } from "./bench.ts";
-import { BOOT_MEDIAN_MS } from "./burst-boot.ts";
-import { auditMark, plainBurst, writesSince } from "./burst-plain.ts";
-import { lines } from "./lines.ts";
+// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]`: N sandboxes at once, by
+// CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons, and ours; in
+// the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean over the rounds.
 
-const [n = 500, clients = 8] = process.argv.slice(2).map(Number);
-const LEASE_MS = 15_000;
-/** Beyond the lease, until it is called a failure and not a figure. */
-const ZERO_MS = 180_000;
-const Acquired = v.object({
-  granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
-  lost: v.number(),
-});
+import { kubectl } from "../e2e-cluster/cluster.ts";
+import { progress, round } from "./bench.ts";
+import { BOOT } from "./burst-boot.ts";
+import { type BurstOptions, ourBurst } from "./burst-ours.ts";
+import { plainBurst, wiredBurst } from "./burst-plain.ts";
+import { inTime } from "./burst-wait.ts";
 
-const bun = process.execPath;
+const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]";
+/** As test/cluster/kwok makes them. */
+const PODS_A_NODE = 500;
+/** Longer than all its parts may take; something is broken that none of them foresees. */
+const ALL_MS = 3600_000;
 
-function startClients(cluster: ClusterMesh) {
-  return Array.from({ length: clients }, (_, i) => {
-    const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
-    const child = Bun.spawn(
-      [bun, join(import.meta.dir, "acquire-client.ts"), String(share), String(LEASE_MS)],
-      {
-        env: { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials },
-        stdio: ["pipe", "pipe", "inherit"],
-      },
-    );
-    return { child, words: lines(child.stdout) };
-  });
-}
-
-async function startKubelets(mesh: string) {
-  const child = Bun.spawn([bun, join(import.meta.dir, "burst-kubelets.ts"), mesh], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  for await (const line of lines(child.stdout)) if (line === "watching") break;
-  return child;
-}
-
-async function ourBurst() {
-  const cluster = await ClusterMesh.start({
-    pool: { maxBooting: n, bootTimeoutMs: 600_000 },
-    kubernetes: {
-      nodeSelector: { type: "kwok" },
-      tolerations: [{ key: "kwok.x-k8s.io/node", operator: "Exists" }],
-    },
-  });
-  const kubelets = await startKubelets(cluster.mesh);
-  const all = startClients(cluster);
-  try {
-    await Promise.all(all.map(({ words }) => words.next()));
-    const mark = auditMark();
-    const began = Date.now();
-    for (const { child } of all) {
-      child.stdin.write("go\n");
-      child.stdin.flush();
-    }
-    const reports = await Promise.all(
-      all.map(async ({ words }) => v.parse(Acquired, JSON.parse((await words.next()).value ?? "{}"))),
-    );
-    const at = reports.flatMap(({ granted }) => granted.map((each) => (each.at - began) / 1000));
-    const names = reports.flatMap(({ granted }) => granted.map(({ sandbox }) => sandbox));
-    progress(`${at.length} usable after ${Math.max(...at)} s; killing the clients`);
-    const killed = performance.now();
-    for (const { child } of all) child.kill("SIGKILL");
-    let left = await cluster.podsLeft();
-    while (left.length > 0 && performance.now() - killed < LEASE_MS + ZERO_MS) {
-      await Bun.sleep(500);
-      left = await cluster.podsLeft();
-    }
-    const zeroS = (performance.now() - killed) / 1000;
-    const writes = writesSince(mark);
-    progress(JSON.stringify(writes.byWhat));
-    return {
-      half_s: round(percentile(at, 0.5), 2),
-      all_s: round(Math.max(...at), 2),
-      writes_ours_per_sandbox: round(writes.ours / n, 2),
-      writes_all_per_sandbox: round(writes.all / n, 2),
-      lost: reports.reduce((sum, { lost }) => sum + lost, 0),
-      double: names.length - new Set(names).size,
-      left: left.length,
-      lease_s: LEASE_MS / 1000,
-      zero_after_kill_s: round(zeroS, 2),
-    };
-  } finally {
-    for (const { child } of all) child.kill("SIGKILL");
-    kubelets.kill("SIGTERM");
-    await Promise.all([...all.map(({ child }) => child.exited), kubelets.exited]);
-    await cluster[Symbol.asyncDispose]();
+function parsed() {
+  const numbers: number[] = [];
+  let placement: BurstOptions["placement"] = "scheduler";
+  let rounds = 2;
+  for (let words = process.argv.slice(2); words.length > 0; ) {
+    const [word = "", ...rest] = words;
+    const [next = ""] = rest;
+    words = word === "--placement" || word === "--rounds" ? rest.slice(1) : rest;
+    if (word === "--json") continue;
+    if (word === "--placement" && (next === "scheduler" || next === "direct")) placement = next;
+    else if (word === "--rounds" && /^[1-9]\d*$/.test(next)) rounds = Math.max(2, Number(next));
+    else if (/^[1-9]\d*$/.test(word) && numbers.length < 2) numbers.push(Number(word));
+    else throw new Error(`cannot read ${word} ${next}; usage: ${USAGE}`);
   }
+  const [n = 500, clients = 8] = numbers;
+  return { n, clients, placement, rounds };
 }
 
-const before = await plainBurst(n);
-progress(`plain: ${round(before.allS, 2)} s`);
-const ours = await ourBurst();
-const after = await plainBurst(n);
-const floor = (before.allS + after.allS) / 2;
-const result = {
-  n,
-  clients,
-  placement: "scheduler",
-  boot_median_ms: BOOT_MEDIAN_MS,
-  floor_all_s: round(floor, 2),
-  floors_s: [round(before.allS, 2), round(after.allS, 2)],
-  ratio_plain: round(ours.all_s / floor, 2),
-  ...ours,
-};
+async function roomFor(n: number): Promise<void> {
+  const nodes = (await kubectl("get", "nodes", "-l", "type=kwok", "-o", "name")).split("\n").filter(Boolean);
+  if (nodes.length * PODS_A_NODE >= n) return;
+  throw new Error(
+    `${nodes.length} fake nodes have no room for ${n} pods: up --kwok-nodes ${Math.ceil(n / 400)}`,
+  );
+}
+
+const mean = (values: readonly number[]): number =>
+  round(values.reduce((sum, each) => sum + each, 0) / values.length, 2);
+const sum = (values: readonly number[]): number => values.reduce((all, each) => all + each, 0);
+
+async function burst() {
+  const { n, clients, placement, rounds } = parsed();
+  await roomFor(n);
+  const plain: number[] = [];
+  const wired: number[] = [];
+  const ours: Awaited<ReturnType<typeof ourBurst>>[] = [];
+  for (let i = 0; i < rounds; i++) {
+    progress(`round ${i + 1} of ${rounds}: ${n} plain pods`);
+    plain.push((await plainBurst(n)).allS);
+    progress(`  all run after ${round(plain.at(-1) ?? 0, 2)} s; ${n} plain pods with daemons`);
+    wired.push((await wiredBurst(n)).allS);
+    progress(`  all are ready after ${round(wired.at(-1) ?? 0, 2)} s; ${n} sandboxes for ${clients} clients`);
+    ours.push(await ourBurst({ n, clients, placement, end: i % 2 === 0 ? "kill" : "exit" }));
+    progress(`  ${JSON.stringify(ours.at(-1))}`);
+  }
+  type Ours = (typeof ours)[number];
+  const of = (pick: (each: Ours) => number | undefined): number[] =>
+    ours.map(pick).filter((each) => each !== undefined);
+  const allS = mean(of((each) => each.all_s));
+  return {
+    n,
+    clients,
+    placement,
+    floor_all_s: mean(plain),
+    floor_wired_all_s: mean(wired),
+    half_s: mean(of((each) => each.half_s)),
+    all_s: allS,
+    ratio: round(allS / mean(wired), 2),
+    ratio_plain: round(allS / mean(plain), 2),
+    writes_ours_per_sandbox: mean(of((each) => each.writes_ours_per_sandbox)),
+    writes_all_per_sandbox: mean(of((each) => each.writes_all_per_sandbox)),
+    lost: sum(of((each) => each.lost)),
+    double: sum(of((each) => each.double)),
+    left: sum(of((each) => each.left)),
+    zero_after_kill_s: mean(of((each) => each.zero_after_kill_s)),
+    left_at_exit: sum(of((each) => each.left_at_exit)),
+    rounds,
+    boot_median_ms: BOOT.bootMedianMs,
+    boot_sigma: BOOT.bootSpread,
+    floors_s: plain.map((each) => round(each, 2)),
+    floors_wired_s: wired.map((each) => round(each, 2)),
+    alls_s: of((each) => each.all_s),
+    ...ours.at(-1)?.cpu,
+  };
+}
+
+const result = await inTime("the burst", ALL_MS, burst());
 process.stdout.write(`${JSON.stringify(result)}\n`);
-if (ours.lost + ours.double + ours.left > 0) process.exitCode = 1;
+process.exit(result.lost + result.double + result.left > 0 ? 1 : 0);

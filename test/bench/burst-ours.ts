@@ -1,0 +1,174 @@
+// The burst by the pool: N sandboxes at once for CLIENTS processes, until each has run a no-op. Then the clients are
+// killed, or they leave orderly.
+import { join } from "node:path";
+import * as v from "valibot";
+import { randomName } from "../../broker/contract/index.ts";
+import { kubectl } from "../e2e-cluster/cluster.ts";
+import { ClusterMesh } from "../e2e-cluster/mesh.ts";
+import { percentile, progress, round } from "./bench.ts";
+import { clusterPids, countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
+import { type Kubelets, startKubelets } from "./burst-kubelets-start.ts";
+import { nonePods, openApi, podsLeft } from "./burst-pods.ts";
+import { inTime } from "./burst-wait.ts";
+import { lines } from "./lines.ts";
+
+export interface BurstOptions {
+  n: number;
+  clients: number;
+  placement: "scheduler" | "direct";
+  /** How the clients end. */
+  end: "kill" | "exit";
+}
+
+const LEASE_MS = 15_000;
+/** Beyond the lease, until it is called a failure and not a figure. */
+const ZERO_MS = 180_000;
+const START_MS = 60_000;
+const patienceMs = (n: number): number => 120_000 + n * 200;
+const Acquired = v.object({
+  granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
+  lost: v.number(),
+});
+
+/** The pool's user may do what the provider needs, and nothing else. */
+async function allowPool(): Promise<() => Promise<void>> {
+  const name = `burst-${randomName(6)}`;
+  const pods = ["--verb=create,delete,deletecollection,get,list,watch", "--resource=pods"];
+  await kubectl("create", "role", name, ...pods);
+  await kubectl("create", "rolebinding", name, `--role=${name}`, `--user=${POOL_USER}`);
+  return async () => void (await kubectl("delete", `rolebinding/${name}`, `role/${name}`));
+}
+
+const startMesh = ({ n }: BurstOptions): Promise<ClusterMesh> =>
+  ClusterMesh.start({
+    pool: { maxBooting: n, bootTimeoutMs: 600_000 },
+    kubernetes: {
+      kubeconfig: POOL_KUBECONFIG,
+      nodeSelector: { type: "kwok" },
+      tolerations: [{ key: "kwok.x-k8s.io/node", operator: "Exists" }],
+    },
+  });
+
+class Clients {
+  readonly #all;
+
+  constructor({ n, clients }: BurstOptions, cluster: ClusterMesh) {
+    const env = { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials };
+    const script = join(import.meta.dir, "acquire-client.ts");
+    this.#all = Array.from({ length: clients }, (_, i) => {
+      const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
+      const argv = [process.execPath, script, String(share), String(LEASE_MS)];
+      const child = Bun.spawn(argv, { env, stdio: ["pipe", "pipe", "inherit"] });
+      return { child, words: lines(child.stdout) };
+    });
+  }
+
+  get pids(): number[] {
+    return this.#all.map(({ child }) => child.pid);
+  }
+
+  connected(): Promise<unknown> {
+    return inTime(
+      "the clients to connect",
+      START_MS,
+      Promise.all(this.#all.map(({ words }) => words.next())),
+    );
+  }
+
+  async acquire(n: number): Promise<v.InferOutput<typeof Acquired>[]> {
+    for (const { child } of this.#all) {
+      child.stdin.write("go\n");
+      child.stdin.flush();
+    }
+    const report = async ({ words }: { words: ReturnType<typeof lines> }) =>
+      v.parse(Acquired, JSON.parse((await words.next()).value ?? "{}"));
+    return inTime(
+      "all clients to have all their sandboxes",
+      patienceMs(n),
+      Promise.all(this.#all.map(report)),
+    );
+  }
+
+  async end(how: BurstOptions["end"]): Promise<void> {
+    for (const { child } of this.#all) {
+      if (how === "kill") child.kill("SIGKILL");
+      else child.stdin.end();
+    }
+    await inTime("the clients to end", ZERO_MS, Promise.all(this.#all.map(({ child }) => child.exited)));
+  }
+}
+
+export async function ourBurst(options: BurstOptions) {
+  const disallow = await allowPool();
+  let cluster: ClusterMesh | undefined;
+  let kubelets: Kubelets | undefined;
+  let clients: Clients | undefined;
+  try {
+    cluster = await startMesh(options);
+    kubelets = await startKubelets(cluster.mesh);
+    clients = new Clients(options, cluster);
+    await clients.connected();
+    return await measured(options, cluster, kubelets, clients);
+  } finally {
+    await clients?.end("kill");
+    await cluster?.[Symbol.asyncDispose]();
+    await kubelets?.stop();
+    await disallow();
+  }
+}
+
+async function measured(options: BurstOptions, cluster: ClusterMesh, kubelets: Kubelets, clients: Clients) {
+  const { n, end } = options;
+  const { pool, server } = cluster;
+  const writes = await countWrites();
+  const { apiserver = [], etcd = [] } = clusterPids();
+  const spent = meter({
+    apiserver,
+    etcd,
+    pool: [pool.pid],
+    nats: [server.pid],
+    daemons: [kubelets.pid],
+    clients: clients.pids,
+  });
+  const began = Date.now();
+  const reports = await Promise.race([clients.acquire(n), kubelets.failed]);
+  const at = reports.flatMap(({ granted }) => granted.map((each) => (each.at - began) / 1000));
+  const names = reports.flatMap(({ granted }) => granted.map(({ sandbox }) => sandbox));
+  const cpu = spent();
+  progress(`  ${at.length} usable after ${round(Math.max(...at), 2)} s; the clients ${end}`);
+  const ended = await endOf(end, cluster.mesh, clients);
+  const { ours, all, byVerb, byUser } = await writes();
+  progress(`  writes, by the metrics: ${JSON.stringify(byVerb)}`);
+  progress(`  writes, by the audit log: ${JSON.stringify(byUser)}`);
+  return {
+    half_s: round(percentile(at, 0.5), 2),
+    all_s: round(Math.max(...at), 2),
+    lost: reports.reduce((sum, { lost }) => sum + lost, 0),
+    double: names.length - new Set(names).size,
+    ...ended,
+    writes_ours_per_sandbox: round(ours / n, 2),
+    writes_all_per_sandbox: round(all / n, 2),
+    cpu,
+  };
+}
+
+/** `left`: pods that nothing removes. `left_at_exit`: pods that are there when the last client has returned. */
+async function endOf(how: BurstOptions["end"], mesh: string, clients: Clients) {
+  const api = openApi();
+  const selector = `sandmesh.dev/mesh=${mesh}`;
+  try {
+    const began = performance.now();
+    await clients.end(how);
+    const atExit = how === "exit" ? await podsLeft(api, selector) : undefined;
+    await nonePods(api, selector, LEASE_MS + ZERO_MS).catch((error: unknown) => progress(String(error)));
+    const seconds = round((performance.now() - began) / 1000, 2);
+    return {
+      left: await podsLeft(api, selector),
+      left_at_exit: atExit,
+      zero_after_kill_s: how === "kill" ? seconds : undefined,
+      exit_s: how === "exit" ? seconds : undefined,
+    };
+  } finally {
+    api.close();
+  }
+}
