@@ -20,7 +20,7 @@ export interface ExecutorOptions {
 
 export function createExecutor({ engine, commands, environment, cwd }: ExecutorOptions): Executor {
   const sessions = lazySessions(async () =>
-    (await import("./session/sessions.ts")).createSessions({ engine, environment, cwd }),
+    (await import("./session/sessions.ts")).createSessions({ engine, environment, cwd, oom: commands.oom }),
   );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
   const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd }));

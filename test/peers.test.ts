@@ -113,6 +113,9 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
     [HOSTILE, "thousands in a row: the daemon's memory is flat, and no descriptor or zombie is left"],
     [WIRE, "output beyond the memory for it pushes out the oldest, never the newest"],
   ],
+  "another command's end taken for a kill for memory": [
+    ["agent/process/oom.test.ts", "a kill below a shell, or of background work, is not the next command's"],
+  ],
   "used-up memory ended the daemon": [[HOSTILE, "of memory is told as killed for memory, with the limit"]],
   "secrets in logs": [
     ["agent/main.test.ts", "logs no secret of a command's, at any level, also where it fails"],

@@ -9,6 +9,7 @@ import {
   STATUS_TAKEN,
   type StartFailure,
 } from "../native/engine.ts";
+import type { OomKills } from "../process/oom.ts";
 import { type Attempt, failureOutcome, statusTaken } from "./failure.ts";
 import { type EndedTree, type Ending, endedOutcome, naturalOutcome } from "./outcome.ts";
 import { signalNumber } from "./signals.ts";
@@ -17,7 +18,7 @@ import { endTree, findTree } from "./tree.ts";
 
 export interface CommandContext {
   engine: Engine;
-  oom: { take(): { limitBytes: number | undefined } | undefined };
+  oom: Pick<OomKills, "look" | "claim">;
   /** Called once, after `sink.ended`. */
   done(command: Command): void;
 }
@@ -29,7 +30,7 @@ export class Command implements RunningCommand, EngineListener {
   readonly #waitAll: boolean;
   #attempt: Attempt | undefined;
   readonly #sink: CommandSink;
-  readonly #startedAt = performance.now();
+  readonly #startedAt: number;
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
@@ -51,6 +52,9 @@ export class Command implements RunningCommand, EngineListener {
     this.#attempt = attempt;
     this.#sink = sink;
     this.#context = context;
+    // In this order: what was killed for memory before is not this command's.
+    context.oom.look();
+    this.#startedAt = performance.now();
   }
 
   /** Begins; answers a negative errno where the engine could not take it. */
@@ -86,6 +90,7 @@ export class Command implements RunningCommand, EngineListener {
     this.#stdin?.taken();
   }
   exited(exit: Exit): void {
+    this.#context.oom.look();
     this.#exit = exit;
     this.#exitAt = performance.now();
     if (this.#ending === undefined && !this.#waitAll) this.#stopTimer();
@@ -192,7 +197,7 @@ export class Command implements RunningCommand, EngineListener {
     const outcome =
       this.#ending !== undefined && this.#tree !== undefined
         ? endedOutcome(this.#ending, this.#tree)
-        : naturalOutcome(exit?.status ?? 0, () => this.#context.oom.take());
+        : naturalOutcome(exit?.status ?? 0, () => this.#context.oom.claim(this.#startedAt));
     this.#finish(outcome);
   }
 

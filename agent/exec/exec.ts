@@ -3,7 +3,7 @@ import { newUuidV7, type Outcome } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
-import { OomCounter } from "../process/oom.ts";
+import { OomKills } from "../process/oom.ts";
 import { Command, type CommandContext } from "./command.ts";
 import { type Attempt, noPipes, notStarted } from "./failure.ts";
 import { BaseEnvironment, packRequest } from "./request.ts";
@@ -31,6 +31,8 @@ const NOTHING: RunningCommand = {
 };
 
 export class Commands {
+  /** One for all that runs in the sandbox: each kill is one command's. */
+  readonly oom = new OomKills();
   readonly #options: CommandsOptions;
   readonly #base: BaseEnvironment;
   readonly #running = new Set<Command>();
@@ -43,7 +45,7 @@ export class Commands {
     this.#base = new BaseEnvironment(options.environment);
     this.#context = {
       engine: options.engine,
-      oom: new OomCounter(),
+      oom: this.oom,
       done: (command) => {
         this.#running.delete(command);
         if (this.#running.size === 0) this.#idle?.();

@@ -14,7 +14,7 @@ export interface EndedTree {
   hard: boolean;
 }
 
-/** `status` as wait(2) gives it; `oom`: the kernel has killed for memory in this sandbox since it was last asked. */
+/** `status` as wait(2) gives it; `oom`: whether its SIGKILL was the kernel's, for memory. */
 export function naturalOutcome(
   status: number,
   oom: () => { limitBytes: number | undefined } | undefined,

@@ -1,5 +1,6 @@
 // Whether the kernel killed for memory: the counters of the daemon's own cgroup, v1 and v2.
-import { readFileSync } from "node:fs";
+import { openSync, readFileSync, readSync } from "node:fs";
+import { performance } from "node:perf_hooks";
 
 function read(path: string): string | undefined {
   try {
@@ -42,26 +43,65 @@ export function memoryLimitBytes(files = candidates()): number | undefined {
   return undefined;
 }
 
-export class OomCounter {
-  readonly #files: { events: string; limit: string } | undefined;
-  #seen: number;
+/** How long the kernel may take from its decision to a victim's end, ms (it has much memory to give back). */
+const DYING_MS = 5_000;
+/** Kills that nobody has claimed; more at once are one command's many processes. */
+const MAX_UNCLAIMED = 64;
 
-  constructor(files = candidates()) {
-    this.#files = files.find(({ events }) => killsIn(read(events)) !== undefined);
+export interface OomKill {
+  limitBytes: number | undefined;
+}
+
+/** Which SIGKILL was the kernel's for memory. The kernel only counts, and counts for the whole sandbox: so it is looked
+ * at the count whenever a command begins or ends (1 µs), and a command that ended by SIGKILL claims a kill that was
+ * first seen since its own start, and not long ago. What that cannot tell apart: a process of one command killed for
+ * memory, and within the same seconds another command ended by someone's SIGKILL. */
+export class OomKills {
+  readonly #limit: string | undefined;
+  readonly #now: () => number;
+  readonly #buffer = Buffer.alloc(512);
+  readonly #events: number | undefined;
+  #seen: number;
+  #unclaimed: number[] = [];
+
+  constructor(files = candidates(), now: () => number = () => performance.now()) {
+    const found = files.find(({ events }) => killsIn(read(events)) !== undefined);
+    this.#limit = found?.limit;
+    this.#events = found && openSync(found.events, "r");
+    this.#now = now;
     this.#seen = this.#count();
   }
 
   #count(): number {
-    return killsIn(this.#files && read(this.#files.events)) ?? 0;
+    if (this.#events === undefined) return 0;
+    try {
+      const length = readSync(this.#events, this.#buffer, 0, this.#buffer.length, 0);
+      return killsIn(this.#buffer.latin1Slice(0, length)) ?? this.#seen;
+    } catch {
+      return this.#seen;
+    }
   }
 
-  /** The limit, where the kernel has killed since the last call; undefined where it has not, or where the counters
-   * cannot be seen. */
-  take(): { limitBytes: number | undefined } | undefined {
+  /** A command begins or ends. */
+  look(): void {
     const count = this.#count();
-    if (count <= this.#seen) return undefined;
+    if (count === this.#seen) return;
+    const now = this.#now();
+    const fresh = Array<number>(Math.min(MAX_UNCLAIMED, Math.max(0, count - this.#seen))).fill(now);
+    this.#unclaimed = [...this.#unclaimed.filter((at) => now - at < DYING_MS), ...fresh].slice(
+      -MAX_UNCLAIMED,
+    );
     this.#seen = count;
-    const limit = Number.parseInt(read(this.#files?.limit ?? "") ?? "", 10);
+  }
+
+  /** A command that began at `sinceMs` (performance.now) has ended by SIGKILL: whether that was for memory. */
+  claim(sinceMs: number): OomKill | undefined {
+    this.look();
+    const now = this.#now();
+    const mine = this.#unclaimed.findIndex((at) => at > sinceMs && now - at < DYING_MS);
+    if (mine < 0) return undefined;
+    this.#unclaimed.splice(mine, 1);
+    const limit = Number.parseInt(read(this.#limit ?? "") ?? "", 10);
     return { limitBytes: Number.isSafeInteger(limit) ? limit : undefined };
   }
 }

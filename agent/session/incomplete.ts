@@ -100,7 +100,7 @@ function parse({ engine, environment, shell }: ParserOptions, text: string): Pro
     fail: () => resolve(""),
   };
   const attempt = { program: argv[0] ?? "", cwd: "/", user: undefined };
-  const oom = { take: () => undefined };
+  const oom = { look() {}, claim: () => undefined };
   const command = new Command(id, request, attempt, sink, { engine, oom, done() {} });
   const packed = packRequest(
     request,

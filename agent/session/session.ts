@@ -16,7 +16,7 @@ import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
 import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
-import { OomCounter } from "../process/oom.ts";
+import type { OomKills } from "../process/oom.ts";
 import { Backlog } from "./backlog.ts";
 import { incompleteBecause, mayBeIncomplete } from "./incomplete.ts";
 import { type CommandHost, SessionCommand } from "./session-command.ts";
@@ -34,6 +34,7 @@ export interface SessionOptions {
   session: string;
   engine: Engine;
   environment: Environment;
+  oom: OomKills;
   shell: SessionShell;
   cwd: string;
   env: Readonly<Record<string, string | null>>;
@@ -49,9 +50,9 @@ export class Session implements CommandHost {
   readonly #options: SessionOptions;
   readonly #queue: SessionCommand[] = [];
   readonly #backlog = new Backlog();
-  readonly #oom = new OomCounter();
   #shell: ShellProcess | undefined;
   #current: SessionCommand | undefined;
+  #busySince = 0;
   #ready: { nonce: string; resolve(): void; reject(error: Error): void } | undefined;
   /** Why it takes no more commands. */
   #closed: { reason: ClosedReason; why: string } | undefined;
@@ -131,6 +132,7 @@ export class Session implements CommandHost {
   }
 
   done(command: SessionCommand): void {
+    this.#options.oom.look();
     const at = this.#queue.indexOf(command);
     if (at >= 0) this.#queue.splice(at, 1);
     if (this.#current !== command) return;
@@ -184,6 +186,8 @@ export class Session implements CommandHost {
         return command.refuse(new IncompleteCommandError(`the command ends in the middle: ${why}`, detail));
       }
     }
+    this.#options.oom.look();
+    this.#busySince = performance.now();
     command.start(this.#backlog.take(), cwd);
   }
 
@@ -217,7 +221,7 @@ export class Session implements CommandHost {
     const current = this.#current;
     this.#current = undefined;
     if (status === STATUS_TAKEN) current?.shellLost();
-    else current?.shellExited(naturalOutcome(status, () => this.#oom.take()));
+    else current?.shellExited(naturalOutcome(status, () => this.#options.oom.claim(this.#busySince)));
     for (const command of this.#queue.splice(0)) command.refuseClosed();
     // A session is its shell: what that has left behind in it goes too, what has left the session does not.
     void this.#endAll(0);

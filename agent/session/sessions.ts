@@ -10,6 +10,7 @@ import type { CommandSink, ParsedExec, RunningCommand, Sessions } from "../../br
 import { failureOutcome } from "../exec/failure.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
+import type { OomKills } from "../process/oom.ts";
 import { type ClosedReason, Session } from "./session.ts";
 import { FailedStart } from "./shell-process.ts";
 import { findSessionShell } from "./shells.ts";
@@ -27,6 +28,7 @@ export interface SessionsOptions {
   environment: Environment;
   /** Where they start, and relative paths. */
   cwd: string;
+  oom: OomKills;
 }
 
 export interface SessionCommands extends Sessions {
@@ -70,6 +72,7 @@ export function createSessions(options: SessionsOptions): SessionCommands {
         session: request.session,
         engine: options.engine,
         environment: options.environment,
+        oom: options.oom,
         shell,
         cwd,
         env: request.env ?? {},

@@ -6,6 +6,7 @@ import { check } from "../../broker/contract/validate.ts";
 import type { CommandResult, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { testEngine } from "../exec/testing.ts";
 import { commandEnvironment, ownEnvironment } from "../process/environment.ts";
+import { OomKills } from "../process/oom.ts";
 import { createSessions, type SessionCommands } from "./sessions.ts";
 
 const open: SessionCommands[] = [];
@@ -16,7 +17,12 @@ export async function closeSessions(): Promise<void> {
 
 export async function testSessions(cwd = "/"): Promise<SessionCommands> {
   const engine = await testEngine();
-  const sessions = createSessions({ engine, environment: commandEnvironment(ownEnvironment()), cwd });
+  const sessions = createSessions({
+    engine,
+    environment: commandEnvironment(ownEnvironment()),
+    cwd,
+    oom: new OomKills(),
+  });
   open.push(sessions);
   return sessions;
 }

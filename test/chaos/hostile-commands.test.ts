@@ -73,6 +73,15 @@ describe("a bomb", () => {
     await using box = await acquire({ memory: "96MiB" });
     const hog = await box.exec("dd if=/dev/zero of=/dev/null bs=300M count=1; echo $?");
     expect(hog.stdout.text).toBe("137\n");
+    // That kill is not the next one's, nor is one of background work, nor is it in a session.
+    await box.exec(
+      "(sleep 0.3; dd if=/dev/zero of=/dev/null bs=300M count=1; echo $? > /tmp/hog) > /dev/null 2>&1 &",
+    );
+    await eventually("background work is killed", () => box.files.exists("/tmp/hog"));
+    expect((await box.exec("kill -9 $$")).outcome).toMatchObject({ type: "signaled", signal: "SIGKILL" });
+    const session = await box.shell();
+    expect((await session.exec("dd if=/dev/zero of=/dev/null bs=300M count=1")).exitCode).toBe(137);
+    expect((await session.exec("kill -9 $$")).outcome).toMatchObject({ type: "signaled", signal: "SIGKILL" });
     await works(box);
   });
 
