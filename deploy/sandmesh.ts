@@ -2,6 +2,7 @@
 // The `sandmesh` program: the client's commands, and those that run a mesh on this machine.
 import manifest from "../package.json" with { type: "json" };
 import { createProgram } from "../sdk/cli/program.ts";
+import { addKubernetes } from "./commands/kubernetes.ts";
 import { addBench, addConfig, addDoctor, addDown, addUp, addVersion } from "./commands/mesh.ts";
 
 const program = createProgram().version(manifest.version);
@@ -12,4 +13,6 @@ addDoctor(program);
 addConfig(program);
 addVersion(program);
 addBench(program);
+program.commandsGroup("A mesh on Kubernetes:");
+addKubernetes(program);
 await program.parseAsync();

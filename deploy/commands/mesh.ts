@@ -7,6 +7,7 @@ import { describePoolConfig } from "../../pool/config.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
+import { passWordsOn } from "../../sdk/cli/words.ts";
 import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
 import { describeLeft, down, up } from "../local/up.ts";
@@ -28,12 +29,27 @@ function meshUser(): string {
   return /^(pool|operator|sb-.*)?$/.test(name) ? `user-${name}` : name;
 }
 
+/** Numbers, lists and maps are JSON, words stand as they are; what is no setting, or not its value, `up` refuses. */
 function collectSetting(text: string, soFar: Record<string, unknown> = {}): Record<string, unknown> {
   const [name = "", value] = text.split(/=(.*)/s);
-  if (!describePoolConfig().some((setting) => setting.name === name) || value === undefined) {
-    throw new InvalidArgumentError("not NAME=VALUE of a setting; see `sandmesh config`");
+  if (name === "" || value === undefined) throw new InvalidArgumentError("not NAME=VALUE");
+  return { ...soFar, [name]: jsonOrText(value) };
+}
+
+function jsonOrText(text: string): unknown {
+  if (!/^(-?\d|[[{])/.test(text)) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
   }
-  return { ...soFar, [name]: /^[\d[{]/.test(value) ? JSON.parse(value) : value };
+}
+
+const MAX_PORT = 65_535;
+function parsePort(text: string): number {
+  const port = parseCount(text);
+  if (port > MAX_PORT) throw new InvalidArgumentError(`a port is at most ${MAX_PORT}`);
+  return port;
 }
 
 export function addUp(program: Command): void {
@@ -43,7 +59,7 @@ export function addUp(program: Command): void {
     .description(
       "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL\nand a credentials file, and makes it the default of all commands and SDKs.",
     )
-    .option("--port <n>", "of nats-server; default the last one, or a free one", parseCount)
+    .option("--port <n>", "of nats-server; default the last one, or a free one", parsePort)
     .option("--provider <name>", "local or simulated (again for more)", collectProvider)
     .option("--set <name=value>", "a setting of the pool, see `config` (again for more)", collectSetting)
     .action(async (flags: UpFlags, command: Command) => {
@@ -55,8 +71,13 @@ export function addUp(program: Command): void {
           providers: flags.provider,
         });
         output.result({ ...address, already }, `${address.url}\n${address.credentials}`);
+        const asked = flags.port ?? flags.set ?? flags.provider;
+        const ignored =
+          asked === undefined ? "" : "; it goes on with the settings it has: `sandmesh down` first";
         output.note(
-          dim(already ? "was up already" : "up; `sandmesh run host -- uname -a` is a first command"),
+          dim(
+            already ? `was up already${ignored}` : "up; `sandmesh run host -- uname -a` is a first command",
+          ),
         );
       });
     });
@@ -153,15 +174,13 @@ export function addVersion(program: Command): void {
 const BENCHES = ["boot", "exec", "acquire"] as const;
 
 export function addBench(program: Command): void {
-  program
-    .command("bench")
+  passWordsOn(program.command("bench"), 1)
     .argument("<name>", BENCHES.join(", "))
     .argument("[arguments...]", "of the benchmark")
     .summary("measure, and print one line of JSON")
     .description(
       "Starts a mesh of its own, measures, ends it, and prints one line of JSON; progress on stderr.",
     )
-    .allowUnknownOption()
     .action(async (name: string, rest: string[], _flags: unknown, command: Command) => {
       if (!BENCHES.some((bench) => bench === name)) command.error(`error: there is ${BENCHES.join(", ")}`);
       const script = join(import.meta.dir, "..", "..", "test", "bench", `${name}.ts`);

@@ -1,5 +1,5 @@
 // A child process that is started again whenever it ends, until it is told to stop.
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, readFileSync } from "node:fs";
 
 export interface ChildOptions {
   argv: string[];
@@ -61,4 +61,10 @@ export function keepRunning(options: ChildOptions): Child {
       clearTimeout(kill);
     },
   };
+}
+
+/** Of a log, what its process said last, without the line by which Bun ends its report of an error. */
+export function lastLine(file: string): string {
+  const lines = readFileSync(file, "utf8").split("\n");
+  return lines.findLast((line) => line.trim() !== "" && !line.startsWith("Bun v")) ?? "its log is empty";
 }

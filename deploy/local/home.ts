@@ -2,6 +2,7 @@
 import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { FileError } from "../../broker/contract/index.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
 import { MESH_FILE } from "../../sdk/typescript/settings.ts";
 
@@ -25,12 +26,19 @@ export function homePaths(home: string) {
 }
 export type HomePaths = ReturnType<typeof homePaths>;
 
+/** Throws FileError where the folder cannot be had. */
 export function makeHome(home: string): HomePaths {
   const paths = homePaths(home);
-  for (const folder of [paths.home, paths.nats, paths.pool, paths.local, paths.logs]) {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  try {
+    for (const folder of [paths.home, paths.nats, paths.pool, paths.local, paths.logs]) {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+    }
+    chmodSync(paths.home, 0o700);
+  } catch (cause) {
+    if (!(cause instanceof Error && "code" in cause && typeof cause.code === "string")) throw cause;
+    const message = `${home} cannot be the mesh's folder (${cause.message}); SANDMESH_HOME names another`;
+    throw new FileError(message, { reason: cause.code, cause });
   }
-  chmodSync(paths.home, 0o700);
   return paths;
 }
 

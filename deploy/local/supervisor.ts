@@ -9,6 +9,7 @@ import {
   check,
   DrainAnswer,
   encode,
+  InvalidRequestError,
   PoolUnavailableError,
   parseAnswer,
   poolSubject,
@@ -21,7 +22,7 @@ import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
-import { type Child, keepRunning } from "./child.ts";
+import { type Child, keepRunning, lastLine } from "./child.ts";
 import { claimHome, type HomePaths, makeHome } from "./home.ts";
 import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
 
@@ -30,6 +31,8 @@ const OPERATOR = "operator";
 const ROOT = join(import.meta.dir, "..", "..");
 /** The pool's first start opens its stream: a second or two on a slow disk. */
 const POOL_START_MS = 30_000;
+/** What the pool's process says of settings that cannot be: starting it again does not help. */
+const POOL_REFUSES = "status 2";
 /** All sandboxes are to be gone by then; what is not is said, and the provider's own backstop remains. */
 const DRAIN_MS = 60_000;
 
@@ -137,18 +140,24 @@ class Mesh {
     await clearLeft(this.#paths);
     const server = await this.#startServer(this.#options.port);
     writePoolFiles(this.#paths, server, this.#options);
+    const logFile = join(this.#paths.logs, "pool.log");
+    const refused = Promise.withResolvers<never>();
+    refused.promise.catch(() => undefined);
     this.#pool = keepRunning({
       argv: [process.execPath, join(ROOT, "pool", "main.ts"), "--config", this.#paths.poolConfig],
       env: { ...process.env, SANDMESH_UP: undefined },
-      logFile: join(this.#paths.logs, "pool.log"),
-      onExit: (status) => this.#log.warn({ status }, "the pool ended; starting it again"),
+      logFile,
+      onExit: (status) => {
+        this.#log.warn({ status }, "the pool ended; starting it again");
+        if (status === POOL_REFUSES) refused.reject(new InvalidRequestError(lastLine(logFile)));
+      },
     });
     this.#operator = await connect({
       urls: [server.url],
       credentials: server.keys.mintUser({ tenant: TENANT, user: OPERATOR }),
       name: "supervisor",
     });
-    await untilPoolAnswers(this.#operator);
+    await Promise.race([untilPoolAnswers(this.#operator), refused.promise]);
     const { credentials, observer, mesh } = this.#paths;
     writePrivate(
       credentials,

@@ -1,9 +1,16 @@
 // `sandmesh up` and `down`: the one-machine mesh, in the background.
-import { closeSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { ConnectionError, InternalError, NotFoundError } from "../../broker/contract/index.ts";
-import { type HomePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
+import {
+  ConnectionError,
+  InternalError,
+  InvalidRequestError,
+  NotFoundError,
+} from "../../broker/contract/index.ts";
+import { PoolConfig } from "../../pool/config.ts";
+import { lastLine } from "./child.ts";
+import { type HomePaths, homePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
 import { clearLeft, leftBehind } from "./left.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 
@@ -33,8 +40,10 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
   }
 }
 
-/** Starts a mesh in `home`, or answers the one that is up there. Throws ConnectionError with what the log says. */
+/** Starts a mesh in `home`, or answers the one that is up there. Throws InvalidRequestError that names the setting of
+ * the pool at fault, FileError where the home cannot be made, ConnectionError with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
+  checkPoolSettings(options.pool ?? {});
   const paths = makeHome(home);
   const there = await addressOfOther(paths);
   if (there !== undefined) return { ...there, already: true };
@@ -57,6 +66,20 @@ export async function up(home: string, options: UpOptions = {}): Promise<MeshAdd
     throw new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
   }
   return { ...address.output, already: false };
+}
+
+/** Before anything is started: the pool would refuse them too, but as a process that ends. */
+function checkPoolSettings(settings: Record<string, unknown>): void {
+  const known: Record<string, v.GenericSchema> = PoolConfig.entries;
+  for (const [field, value] of Object.entries(settings)) {
+    const schema = Object.hasOwn(known, field) ? known[field] : undefined;
+    if (schema === undefined)
+      throw new InvalidRequestError(`${field}: the pool has no such setting; see \`sandmesh config\``, {
+        field,
+      });
+    const result = v.safeParse(schema, value, { abortEarly: true });
+    if (!result.success) throw new InvalidRequestError(`${field}: ${result.issues[0].message}`, { field });
+  }
 }
 
 /** Where the mesh is that another process has started, or is just starting; undefined where none is. */
@@ -90,16 +113,10 @@ async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): P
   }
 }
 
-/** Without the line by which Bun ends its report of an error. */
-function lastLine(file: string): string {
-  const lines = readFileSync(file, "utf8").split("\n");
-  return lines.findLast((line) => line.trim() !== "" && !line.startsWith("Bun v")) ?? "its log is empty";
-}
-
 /** Ends the mesh in `home` and all its sandboxes, and tells what it left: zeros. Throws NotFoundError where none is up
  * and nothing is left of one. */
 export async function down(home: string): Promise<Left> {
-  const paths = makeHome(home);
+  const paths = homePaths(home);
   const supervisor = runningSupervisor(paths);
   if (supervisor === undefined) return clearAfterDeath(paths);
   process.kill(supervisor.pid, "SIGTERM");
@@ -115,11 +132,11 @@ export async function down(home: string): Promise<Left> {
 /** After a killed supervisor: its children died with it, its sandboxes are ended here. */
 async function clearAfterDeath(paths: HomePaths): Promise<Left> {
   const before = await leftBehind(paths);
-  const was = readAddress(paths) !== undefined;
-  if (!was && before.sandboxes + before.processes + before.mounts === 0) {
+  const was = [paths.mesh, paths.credentials, paths.observer].filter((file) => existsSync(file));
+  if (was.length === 0 && before.sandboxes + before.processes + before.mounts === 0) {
     throw new NotFoundError(`no mesh is up in ${paths.home}`);
   }
   await clearLeft(paths);
-  rmSync(paths.mesh, { force: true });
+  for (const file of was) rmSync(file, { force: true });
   return { ...(await leftBehind(paths)), leases: 0 };
 }

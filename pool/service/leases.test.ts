@@ -96,10 +96,23 @@ test("releasing one generation does not release a later one", async () => {
   const ann = await mesh.caller();
   const grant = await ann.lease();
   const old = errorOf(ann.release({ sandbox: grant.sandbox, generation: grant.generation - 1 }));
-  expect((await old).code).toBe("lease_lost");
+  expect(await old).toMatchObject({
+    code: "lease_lost",
+    message: `the sandbox has generation ${grant.generation} by now, not ${grant.generation - 1}`,
+  });
   expect(await ann.release({ sandbox: grant.sandbox, generation: grant.generation })).toEqual({
     released: 1,
+    known: 1,
   });
+});
+
+test("a release of what never was is told from one of what is gone already", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  await ann.release({ sandbox });
+  expect(await ann.release({ sandbox })).toMatchObject({ released: 0, known: 1 });
+  expect(await ann.release({ sandbox: "sb-0000000000000" })).toMatchObject({ released: 0, known: 0 });
 });
 
 test("a removal that fails is tried until it succeeds, and only then is the release answered", async () => {
@@ -107,7 +120,7 @@ test("a removal that fails is tried until it succeeds, and only then is the rele
   mesh.provider.script = () => ({ removeFailures: 4 });
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
-  expect(await ann.release({ sandbox })).toEqual({ released: 1 });
+  expect(await ann.release({ sandbox })).toMatchObject({ released: 1, known: 1 });
   expect(mesh.provider.removed).toEqual([sandbox]);
   expect(mesh.pool.counters.removeFailures).toBe(4);
 });
@@ -130,7 +143,7 @@ test("wait: false answers before the removal, wait: true after it", async () => 
   mesh.provider.script = () => hang;
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
-  expect(await ann.release({ sandbox, wait: false })).toEqual({ released: 1 });
+  expect(await ann.release({ sandbox, wait: false })).toMatchObject({ released: 1, known: 1 });
   expect(mesh.provider.made.size).toBe(1);
 });
 

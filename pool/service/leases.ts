@@ -87,11 +87,14 @@ export class Leases {
         ? this.#sandboxes.byLease(tenant, lease ?? "")
         : this.#sandboxes.get(sandbox, tenant);
     if (live === undefined) {
-      respond(this.#core, reply, { released: 0 });
+      respond(this.#core, reply, { released: 0, known: 0 });
       return;
     }
-    if (generation !== undefined && live.record.generation !== generation) {
-      throw new LeaseLostError("the sandbox has another generation by now", { sandbox: live.record.sandbox });
+    const { generation: current } = live.record;
+    if (generation !== undefined && current !== generation) {
+      throw new LeaseLostError(`the sandbox has generation ${current} by now, not ${generation}`, {
+        sandbox: live.record.sandbox,
+      });
     }
     this.#releaseAll([live], reply, wait);
   }
@@ -134,7 +137,7 @@ export class Leases {
     const finish = (): void => {
       if (wait && this.#releases.delete(key)) {
         this.#core.deadlines.clear(key);
-        respond(this.#core, reply, { released });
+        respond(this.#core, reply, { released, known: all.length });
       }
     };
     if (wait) {
@@ -155,7 +158,9 @@ export class Leases {
 
   /** The duty is the pool's once it is written. */
   #whenTaken(all: readonly Live[], reply: ReplyTo, released: number): void {
-    void Promise.all(all.map((live) => live.tail)).then(() => respond(this.#core, reply, { released }));
+    void Promise.all(all.map((live) => live.tail)).then(() =>
+      respond(this.#core, reply, { released, known: all.length }),
+    );
   }
 
   /** A run's lease is over: all that it has, and all that it waits for. */

@@ -1,6 +1,11 @@
 // What every client command shares: the mesh, the output, and what becomes of errors.
 import type { Command } from "commander";
-import { type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
+import {
+  InvalidRequestError,
+  NotFoundError,
+  type SandmeshError,
+  toSandmeshError,
+} from "../../broker/contract/index.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import { EXIT } from "./exit.ts";
@@ -59,7 +64,7 @@ export async function withMesh(
     }
     const error = toSandmeshError(thrown);
     printError(error, globals.json);
-    process.exitCode = abort.signal.aborted ? EXIT.canceled : failed;
+    process.exitCode = abort.signal.aborted ? EXIT.canceled : statusOf(error, failed);
   } finally {
     for (const name of ENDING) process.off(name, stop);
   }
@@ -80,7 +85,15 @@ export async function withOutput(
   try {
     await work(createOutput(globals));
   } catch (thrown) {
-    printError(toSandmeshError(thrown), globals.json);
-    process.exitCode = EXIT.failed;
+    const error = toSandmeshError(thrown);
+    printError(error, globals.json);
+    process.exitCode = statusOf(error, EXIT.failed);
   }
+}
+
+/** Beside a command's own exit code there is no room for more than one of ours. */
+function statusOf(error: SandmeshError, failed: number): number {
+  if (failed !== EXIT.failed) return failed;
+  if (error instanceof InvalidRequestError) return EXIT.usage;
+  return error instanceof NotFoundError ? EXIT.notFound : EXIT.failed;
 }

@@ -8,12 +8,13 @@ import { type Outcome, shellStatus } from "../../broker/contract/index.ts";
  * message` on stderr. A command can use those numbers too: with `--outcome FILE` (and with `--json`) the typed outcome
  * tells them apart.
  *
- * For all else: 0 done, 1 failed, 2 wrong usage, 130 canceled. 141 (128 + SIGPIPE) where the reader of our output has gone.
+ * For all else: 0 done, 1 failed, 2 wrong usage, 3 no such sandbox or run, or no mesh to end, 130 canceled. 141 (128 + SIGPIPE) where the reader of our output has gone.
  */
 export const EXIT = {
   ok: 0,
   failed: 1,
   usage: 2,
+  notFound: 3,
   sandmeshFailed: 125,
   canceled: 130,
   brokenPipe: 141,

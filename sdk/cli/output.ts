@@ -6,6 +6,8 @@ export interface Output {
   result(value: unknown, text: string): void;
   /** For people, on stderr, and not at all with --quiet or --json. */
   note(text: string): void;
+  /** Something that people and programs should know, on stderr, and not with --quiet. */
+  warn(text: string): void;
 }
 
 export function createOutput(options: { json: boolean; quiet: boolean }): Output {
@@ -17,6 +19,9 @@ export function createOutput(options: { json: boolean; quiet: boolean }): Output
     },
     note(text) {
       if (!options.json && !options.quiet) process.stderr.write(`${text}\n`);
+    },
+    warn(text) {
+      if (!options.quiet) process.stderr.write(`sandmesh: ${yellow("warning")}: ${text}\n`);
     },
   };
 }

@@ -1,5 +1,5 @@
 // The client half of the `sandmesh` program; deploy/sandmesh.ts adds what runs a mesh.
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import { addCompletion } from "./commands/completion.ts";
 import { addCp } from "./commands/cp.ts";
 import { addLogs } from "./commands/logs.ts";
@@ -8,16 +8,33 @@ import { addExec, addRun, addShell } from "./commands/run.ts";
 import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts";
 import { EXIT } from "./exit.ts";
 
+const GLOBALS = [
+  ["--json", "print one line of JSON instead of text"],
+  ["-q, --quiet", "print results only"],
+  ["--url <url>", "NATS URL; default SANDMESH_URL, then the mesh that is up here"],
+  ["--creds <file>", "credentials; default SANDMESH_CREDS, then the mesh that is up here"],
+] as const;
+
+/** Every command takes the global options behind its name too: were they the program's alone, it would take them out of
+ * the words of `exec SANDBOX COMMAND`. */
+class Program extends Command {
+  override createCommand(name?: string): Command {
+    const command = new Command(name);
+    if (name === "help") return command;
+    for (const [flags, about] of GLOBALS) command.addOption(new Option(flags, about).hideHelp());
+    return command;
+  }
+}
+
 /** A program with the client's commands. Wrong usage ends the process with 2. */
 export function createProgram(): Command {
-  const program = new Command("sandmesh")
+  const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
-    .option("--json", "print one line of JSON instead of text")
-    .option("-q, --quiet", "print results only")
-    .option("--url <url>", "NATS URL; default SANDMESH_URL, then the mesh that is up here")
-    .option("--creds <file>", "credentials; default SANDMESH_CREDS, then the mesh that is up here")
+    .enablePositionalOptions()
+    .configureHelp({ showGlobalOptions: true })
     .showHelpAfterError("(see sandmesh help)")
     .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
+  for (const [flags, about] of GLOBALS) program.option(flags, about);
   program.commandsGroup("Commands in sandboxes:");
   addRun(program);
   addExec(program);
@@ -32,5 +49,6 @@ export function createProgram(): Command {
   program.commandsGroup("Other:");
   addContext(program);
   addCompletion(program);
+  program.helpCommand("help [command]", "help for a command");
   return program;
 }

@@ -1,7 +1,8 @@
 // The options that say what a sandbox shall be, for `run` and `acquire`.
 import { type Command, InvalidArgumentError } from "commander";
-import type { SpecOptions } from "../typescript/mod.ts";
+import type { Sandbox, SpecOptions } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
+import type { Output } from "./output.ts";
 import { collectEnv, parseCores, parseCount, parseDuration, parseSize } from "./units.ts";
 
 interface SpecFlags {
@@ -68,4 +69,9 @@ interface AcquireFlags {
   run?: string;
   lease?: number;
   timeout?: number;
+}
+
+/** Tells what was asked for and is not so. */
+export function warn(output: Output, box: Sandbox): void {
+  for (const warning of box.grant?.warnings ?? []) output.warn(warning);
 }

@@ -3,6 +3,7 @@ import {
   type AnswerOf,
   DEFAULT_LEASE_MS,
   InternalError,
+  NotFoundError,
   newUuidV7,
   type POOL_VERBS,
   type PoolEvent,
@@ -201,8 +202,12 @@ export class Mesh implements AsyncDisposable {
   }
 
   /** Ends a sandbox, what a lease stands for, or a whole run; resolves when it is gone, and verified so, to how many
-   * sandboxes this call ended. Releasing what is gone succeeds. */
-  async release(what: Releasable | Sandbox, options: { signal?: AbortSignal } = {}): Promise<number> {
+   * sandboxes this call ended. Releasing what is gone succeeds; with `mustExist` a sandbox or lease that the pool never
+   * had, or that ended so long ago that it is forgotten, is a NotFoundError. */
+  async release(
+    what: Releasable | Sandbox,
+    options: { signal?: AbortSignal; mustExist?: boolean } = {},
+  ): Promise<number> {
     if (what instanceof Sandbox) {
       await this.#releaseSandbox(what);
       return 1;
@@ -210,7 +215,12 @@ export class Mesh implements AsyncDisposable {
     const order = orderOf(what);
     const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const answer = await this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, ...options });
+    const { signal, mustExist } = options;
+    const answer = await this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
+    if (mustExist === true && answer.known === 0) {
+      const [[kind, id] = []] = Object.entries(order);
+      throw new NotFoundError(`there is no ${kind} ${id}`, "sandbox" in order ? order : {});
+    }
     return answer.released;
   }
 

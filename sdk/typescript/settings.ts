@@ -1,7 +1,7 @@
 // Which mesh to connect to, and as whom: from options, the environment, or the file of the mesh that is up here.
 import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { check, InvalidRequestError } from "../../broker/contract/index.ts";
 import { identityOf, parseCreds } from "../../broker/credentials/index.ts";
@@ -38,7 +38,7 @@ export interface Settings {
  * `~/.local/state/sandmesh`. */
 export function sandmeshHome(env: NodeJS.ProcessEnv = process.env): string {
   const base = env.XDG_STATE_HOME || join(homedir(), ".local", "state");
-  return env.SANDMESH_HOME || join(base, "sandmesh");
+  return resolve(env.SANDMESH_HOME || join(base, "sandmesh"));
 }
 
 export const MESH_FILE = "mesh.json";

@@ -155,6 +155,26 @@ describe("a sandbox that is kept", () => {
     expect(ran.stderr).toMatch(/sandmesh.*(not_found|unreachable|sandbox_lost)/);
   });
 
+  test("release of what never was is 3 and says so, and of what is gone already it is fine", async () => {
+    const id = await acquired();
+    expect((await mesh.sandmesh("release", id)).stdout).toBe("released 1\n");
+    expect(await mesh.sandmesh("release", id)).toMatchObject({ code: 0, stdout: "released 0\n" });
+    const other = await acquired();
+    const ran = await mesh.sandmesh("release", "sb-0000000000000", other);
+    expect([ran.code, ran.stderr]).toEqual([
+      3,
+      expect.stringContaining("not_found: there is no sandbox sb-0000000000000"),
+    ]);
+    expect((await mesh.sandmesh("ps", "--ids")).stdout).not.toContain(other);
+  });
+
+  test("a command's own options are not taken for exec's or sandmesh's", async () => {
+    const id = await acquired();
+    const ran = await mesh.sandmesh("exec", id, "printf", "%s,", "-e", "--json", "-q", "--url", "--", "-d");
+    expect(ran).toMatchObject({ code: 0, stdout: "-e,--json,-q,--url,--,-d," });
+    await mesh.sandmesh("release", id);
+  });
+
   test("env, user and folder of an exec hold for it alone", async () => {
     const id = await acquired();
     const where = await mesh.sandmesh(
@@ -267,7 +287,7 @@ describe("cp of folders", () => {
     const up = await mesh.sandmesh("cp", project, `${id}:/tmp`);
     expect({ code: up.code, stderr: up.stderr }).toEqual({
       code: 0,
-      stderr: `sandmesh: left out ${project}/pipe: neither file, folder nor symlink\n`,
+      stderr: `sandmesh: warning: left out ${project}/pipe: neither file, folder nor symlink\n`,
     });
     await mesh.sandmesh("cp", `${project}/.`, `${id}:/tmp/merged`);
     await mesh.sandmesh("cp", `${project}/.`, `${id}:/tmp/merged`);

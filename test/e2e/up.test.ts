@@ -1,6 +1,6 @@
 // `sandmesh up` and `down` where several are at it, or one was killed.
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { down } from "../../deploy/local/up.ts";
@@ -37,4 +37,43 @@ test("after a killed supervisor the next up clears what is left and works", asyn
   expect((await sandmesh("ps", "--ids")).stdout).not.toContain(kept);
   expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
   expect((await sandmesh("down")).code).toBe(0);
+});
+
+test("a setting that is none, or cannot be, is refused at once, by its name, and nothing is started", async () => {
+  for (const [given, field] of [
+    ["maxLifeMs=-5", "maxLifeMs"],
+    ["maxBooting=many", "maxBooting"],
+    ["maxQueued=[1", "maxQueued"],
+    ["unknown=1", "unknown"],
+  ] as const) {
+    const ran = await sandmesh("--json", "up", "--set", given);
+    expect(ran.code).toBe(2);
+    expect(JSON.parse(ran.stdout)).toMatchObject({ error: { code: "invalid_request", field } });
+  }
+  expect((await sandmesh("up", "--port", "70000")).code).toBe(2);
+  expect(await readdir(home)).toEqual([]);
+});
+
+test("a home that cannot be made is a typed error that says which variable names it; a relative one works", async () => {
+  const file = join(home, "file");
+  await writeFile(file, "");
+  const nowhere = await run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "--json", "up"], {
+    env: { SANDMESH_HOME: join(file, "mesh") },
+  });
+  expect(JSON.parse(nowhere.stdout)).toMatchObject({ error: { code: "file_error", reason: "ENOTDIR" } });
+  expect(nowhere.stderr).toContain("SANDMESH_HOME");
+  const relative = { cwd: home, env: { SANDMESH_HOME: "." } };
+  const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+  const up = await run([...program, "--json", "up"], relative);
+  expect(JSON.parse(up.stdout).credentials).toBe(join(home, "credentials.creds"));
+  expect((await run([...program, "down"], relative)).code).toBe(0);
+});
+
+test("after a killed supervisor, down leaves no credential behind, and a second down says that nothing is up", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  process.kill(JSON.parse(await readFile(join(home, "supervisor.json"), "utf8")).pid, "SIGKILL");
+  expect((await sandmesh("down")).stdout).toBe("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n");
+  expect((await readdir(home)).filter((name) => /creds|json/.test(name))).toEqual([]);
+  const again = await sandmesh("down");
+  expect([again.code, again.stderr]).toEqual([3, expect.stringContaining("no mesh is up")]);
 });

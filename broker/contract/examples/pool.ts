@@ -118,7 +118,10 @@ export const POOL_EXAMPLES: Record<string, Examples> = {
       "a lease that is no id": [{ lease: "x" }, "lease"],
     },
   },
-  "pool.release.answer": { good: { one: { released: 1 } }, bad: { nothing: [{}, "released"] } },
+  "pool.release.answer": {
+    good: { one: { released: 1 }, "gone before": { released: 0, known: 1 } },
+    bad: { nothing: [{}, "released"] },
+  },
   "pool.list.request": {
     good: { all: {}, "a page of a run": { run: "r", after: "sb-1", limit: 1 } },
     bad: { "a limit of 0": [{ limit: 0 }, "limit"] },

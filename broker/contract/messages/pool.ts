@@ -87,7 +87,12 @@ export const ReleaseRequest = v.pipe(
     "name exactly one of sandbox, lease and run",
   ),
 );
-export const ReleaseAnswer = v.object({ released: whole("Sandboxes that this call ended") });
+export const ReleaseAnswer = v.object({
+  released: whole("Sandboxes that this call ended"),
+  known: v.optional(
+    whole("Sandboxes that it stands for, also one that has ended; that is remembered for a while"),
+  ),
+});
 
 /** The states of a sandbox, in the order of a life that goes well; `lost` and `failed` are the other ways out. */
 export const STATES = [

@@ -42,7 +42,7 @@ export function addCp(program: Command): void {
           const there = landing(from, target.path, await isFolder(box, target.path));
           const told = (path: string) => {
             skipped.push(path);
-            output.note(`sandmesh: left out ${path}: neither file, folder nor symlink`);
+            output.warn(`left out ${path}: neither file, folder nor symlink`);
           };
           await box.files.upload(from, there, { signal, skipped: told });
         } else {

@@ -3,21 +3,28 @@ import type { Command } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { acquireOptions, addSpecOptions } from "../spec.ts";
+import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
 import { type RunFlags, runCommand } from "../stream.ts";
 import { openShell } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
+import { passWordsOn } from "../words.ts";
 
 const EXIT_HELP = `
+All words from COMMAND on are the command's own, also those that look like options. One word with white space is a
+line for the shell.
+
 Exit code: the command's own; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127
 where it could not be run; 125 where sandmesh itself failed. --outcome FILE tells them apart for certain.`;
+const JSON_HELP = `
+--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64
+beside them where the bytes are no UTF-8.`;
 
 function addCommandOptions(command: Command): Command {
-  return command
+  return passWordsOn(command, 1)
     .option("-t, --timeout <duration>", "end the command's whole tree after this", parseDuration)
     .option("-i, --interactive", "pass this process's stdin on")
     .option("--outcome <file>", "write the typed outcome there, as JSON")
-    .addHelpText("after", EXIT_HELP);
+    .addHelpText("after", EXIT_HELP + JSON_HELP);
 }
 
 /** One word with white space in it is a line for the shell, as a person would type it. */
@@ -39,6 +46,7 @@ export function addRun(program: Command): void {
             // The sandbox has the environment, user and folder; the command takes them from it.
             const { timeout, interactive, outcome } = flags;
             const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
+            warn(context.output, box);
             try {
               return await runCommand(
                 context,
@@ -59,9 +67,7 @@ export function addRun(program: Command): void {
 export function addExec(program: Command): void {
   addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"))
     .summary("run a command in a sandbox")
-    .description(
-      "Runs a command in a sandbox and streams its output. One word with white space is a shell line.",
-    )
+    .description("Runs a command in a sandbox and streams its output.")
     .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
@@ -101,8 +107,7 @@ async function startDetached(
 }
 
 export function addShell(program: Command): void {
-  program
-    .command("shell")
+  passWordsOn(program.command("shell"), 1)
     .argument("<sandbox>")
     .argument("[command...]", "instead of the image's best shell")
     .summary("open a terminal in a sandbox")

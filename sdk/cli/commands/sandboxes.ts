@@ -1,9 +1,9 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import type { Command } from "commander";
-import { InvalidRequestError, type SandboxView } from "../../../broker/contract/index.ts";
-import { withMesh } from "../context.ts";
+import { InvalidRequestError, type SandboxView, toSandmeshError } from "../../../broker/contract/index.ts";
+import { printError, withMesh } from "../context.ts";
 import { dim, duration, green, red, table, yellow } from "../output.ts";
-import { acquireOptions, addSpecOptions } from "../spec.ts";
+import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
 import { parseDuration } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
@@ -19,6 +19,7 @@ export function addAcquire(program: Command): void {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const box = await mesh.acquire({ lease: KEPT_LEASE_MS, ...acquireOptions(image, flags), signal });
         box.detach();
+        warn(output, box);
         output.result({ sandbox: box.id, ...box.grant }, box.id);
         if (box.grant !== undefined) {
           output.note(dim(`ready after ${duration(box.grant.timeline.ready_ms)}, run ${box.grant.run}`));
@@ -67,7 +68,9 @@ export function addRelease(program: Command): void {
     .command("release")
     .argument("[sandbox...]")
     .summary("end sandboxes")
-    .description("Ends sandboxes, and returns when they are gone and verified so.")
+    .description(
+      "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one never was.",
+    )
     .option("--run <id>", "end all of this run")
     .option("--all", "end all of the tenant's")
     .action(async (ids: string[], flags: { run?: string; all?: boolean }, command: Command) => {
@@ -75,12 +78,25 @@ export function addRelease(program: Command): void {
         if (ids.length === 0 && flags.run === undefined && flags.all !== true) {
           throw new InvalidRequestError("name sandboxes, or --run, or --all", { field: "sandbox" });
         }
-        const named = flags.all === true ? (await mesh.list({})).map((box) => box.sandbox) : ids;
-        const counts = await Promise.all(named.map((sandbox) => mesh.release({ sandbox })));
-        if (flags.run !== undefined) counts.push(await mesh.release({ run: flags.run }));
-        const released = counts.reduce((sum, count) => sum + count, 0);
-        output.result({ released }, `released ${released}`);
-        return 0;
+        const named = ids.map((sandbox) => mesh.release({ sandbox }, { mustExist: true }));
+        if (flags.run !== undefined) named.push(mesh.release({ run: flags.run }));
+        const others = flags.all === true ? (await mesh.list({})).map(({ sandbox }) => sandbox) : [];
+        const all = await Promise.allSettled([
+          ...named,
+          ...others.map((sandbox) => mesh.release({ sandbox })),
+        ]);
+        const released = all.reduce((sum, each) => sum + (each.status === "fulfilled" ? each.value : 0), 0);
+        const failed = all.flatMap((each) =>
+          each.status === "rejected" ? [toSandmeshError(each.reason)] : [],
+        );
+        const [first] = failed;
+        if (first === undefined) {
+          output.result({ released }, `released ${released}`);
+          return 0;
+        }
+        output.note(`released ${released}`);
+        for (const error of failed.slice(1)) printError(error, false);
+        throw first;
       });
     });
 }

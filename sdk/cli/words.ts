@@ -1,0 +1,35 @@
+// Words of the command line that are another program's: from the first of them on nothing is an option of ours.
+import type { Command, Option } from "commander";
+
+/** Makes all words from the `from`th operand on (0: the first) the operands of `command`, whatever they look like. */
+export function passWordsOn(command: Command, from: number): Command {
+  const parse = command.parseOptions.bind(command);
+  command.parseOptions = (argv) => parse(endOptions(argv, command.options, from));
+  return command;
+}
+
+/** `argv` with "--" in front of its `from`th operand, where none stands before that. */
+export function endOptions(argv: string[], options: readonly Option[], from: number): string[] {
+  let operands = 0;
+  for (let at = 0; at < argv.length; at++) {
+    const word = argv[at] ?? "";
+    if (word === "--") return argv;
+    if (word.startsWith("-") && word.length > 1) {
+      if (takesNext(word, options)) at++;
+    } else if (operands++ === from) {
+      return [...argv.slice(0, at), "--", ...argv.slice(at)];
+    }
+  }
+  return argv;
+}
+
+/** Whether the word behind this one is its value. */
+function takesNext(word: string, options: readonly Option[]): boolean {
+  const known = (flag: string) => options.find(({ long, short }) => long === flag || short === flag);
+  if (word.startsWith("--")) return known(word)?.required === true;
+  // Of "-itT" the first that takes a value takes the rest of the word, or the next one.
+  for (let at = 1; at < word.length; at++) {
+    if (known(`-${word[at]}`)?.required === true) return at === word.length - 1;
+  }
+  return false;
+}
