@@ -9,6 +9,7 @@ import { resolveUser } from "./exec/user.ts";
 import { createExecutor } from "./executor.ts";
 import { Engine } from "./native/engine.ts";
 import { readBootstrap } from "./process/bootstrap.ts";
+import { dialer } from "./process/dial.ts";
 import { bytesOf, commandEnvironment, type Environment } from "./process/environment.ts";
 import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
 import { memoryLimitBytes } from "./process/oom.ts";
@@ -156,8 +157,10 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
     stop = resolve;
   });
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, () => stop?.());
+  const { relay } = bootstrap;
   const opening = openEndpoint({
     bootstrap,
+    ...(relay !== undefined && { dial: dialer(engine, relay) }),
     executor,
     log,
     graceMs: GRACE_MS,

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #ifndef TIOCGPTPEER
@@ -189,13 +190,50 @@ EXPORT void engine_let_go(uint32_t handle) {
   if (c && !c->watch && !c->closed) { c->flags &= ~WAIT_ALL; if (c->exited) { begin_drain(c); kick(); } }
   pthread_mutex_unlock(&lock);
 }
-/** Any process: a GONE frame with this handle when it ends; -errno where it is not there. */
-EXPORT int64_t engine_watch(int pid) {
-  int fd = syscall(SYS_pidfd_open, pid, 0);
-  if (fd < 0) return -errno;
+/** A GONE frame with this handle when the descriptor, which is the engine's own from now on, can be read; -errno. */
+static int64_t watch(int fd) {
   pthread_mutex_lock(&lock);
   struct command *c = allot();
   if (c) { c->watch = 1; c->fd[K_PID] = fd; arm(c, K_PID, 1); } else close(fd);
   pthread_mutex_unlock(&lock);
   return c ? (int64_t)c->handle : -ENOMEM;
+}
+/** Any process: the frame comes when it ends; -errno where it is not there. */
+EXPORT int64_t engine_watch(int pid) {
+  int fd = syscall(SYS_pidfd_open, pid, 0);
+  return fd < 0 ? -errno : watch(fd);
+}
+/** A descriptor of the caller's. */
+EXPORT int64_t engine_watch_readable(int of) {
+  int fd = fcntl(of, F_DUPFD_CLOEXEC, 3);
+  return fd < 0 ? -errno : watch(fd);
+}
+EXPORT void engine_unwatch(uint32_t handle) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  if (c && c->watch) release(c);
+  pthread_mutex_unlock(&lock);
+}
+/** Connects to a unix socket; returns its descriptor, or -errno. */
+EXPORT int engine_dial(const char *path) {
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof to.sun_path) return -ENAMETOOLONG;
+  strcpy(to.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
+  int e = errno;
+  if (fd >= 0) close(fd);
+  return -e;
+}
+/** The descriptor that has been sent by the unix socket `from`, or -errno. No command inherits it. */
+EXPORT int engine_receive(int from) {
+  char data; struct iovec vector = {&data, 1};
+  union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr head; } control;
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (n < 0) return -errno;
+  struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+  if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) return -ECONNRESET;
+  int fd; memcpy(&fd, CMSG_DATA(head), sizeof fd);
+  return fd;
 }

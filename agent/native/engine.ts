@@ -1,6 +1,7 @@
 // The engine's JavaScript half: loads the native library, packs nothing and decides nothing; it turns frames into
 // calls of the command they belong to.
 import { dlopen, FFIType, ptr, toArrayBuffer } from "bun:ffi";
+import { closeSync } from "node:fs";
 
 const BOX_BYTES = 512 * 1024;
 const HEADER_BYTES = 16;
@@ -63,6 +64,10 @@ const SYMBOLS = {
   engine_resize: { args: [FFIType.u32, FFIType.i32, FFIType.i32], returns: FFIType.void },
   engine_let_go: { args: [FFIType.u32], returns: FFIType.void },
   engine_watch: { args: [FFIType.i32], returns: FFIType.i64_fast },
+  engine_watch_readable: { args: [FFIType.i32], returns: FFIType.i64_fast },
+  engine_unwatch: { args: [FFIType.u32], returns: FFIType.void },
+  engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
+  engine_receive: { args: [FFIType.i32], returns: FFIType.i32 },
 } as const;
 type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
 
@@ -155,6 +160,32 @@ export class Engine {
     if (handle < 0) return false;
     this.#watchers.set(handle, gone);
     return true;
+  }
+
+  /** The descriptor that whoever listens at the unix socket `path` hands over within that time, and the connection that
+   * it came by; both are the caller's. Undefined where there is none to be had. */
+  async receive(path: string, withinMs: number): Promise<{ fd: number; by: number } | undefined> {
+    const by = this.#native.engine_dial(ptr(Buffer.from(`${path}\0`)));
+    if (by < 0) return undefined;
+    await this.#readable(by, withinMs);
+    const fd = this.#native.engine_receive(by);
+    if (fd >= 0) return { fd, by };
+    closeSync(by);
+    return undefined;
+  }
+
+  #readable(fd: number, withinMs: number): Promise<void> {
+    const handle = Number(this.#native.engine_watch_readable(fd));
+    if (handle < 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        if (this.#watchers.delete(handle)) this.#native.engine_unwatch(handle);
+        resolve();
+      };
+      const timer = setTimeout(done, withinMs);
+      this.#watchers.set(handle, done);
+    });
   }
 
   /** Takes the outbox once: what comes meanwhile wakes the loop again. (Taking until it is empty let one talkative

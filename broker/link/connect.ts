@@ -1,4 +1,5 @@
 // Connects to NATS: `connect` answers a Link (link.ts). Works in Bun and Node, also over a unix socket.
+import type { Socket } from "node:net";
 import { InvalidRequestError } from "../contract/index.ts";
 import { type Credentials, type Identity, identityOf, publicKeyOf } from "../credentials/index.ts";
 import type { Link } from "./link.ts";
@@ -20,6 +21,8 @@ export interface ConnectOptions {
   replies?: string;
   /** Path of a unix socket that leads to NATS. */
   relay?: string;
+  /** Gives a socket that leads to NATS, at each (re)connect; where it answers undefined, `relay` or a url is dialled. */
+  dial?: () => Promise<Socket | undefined>;
   /** PEM of the CA that signed the server's certificate; TLS is required then. */
   ca?: string;
   /** How long `connect` tries in all, ms. */
@@ -54,6 +57,7 @@ export async function connect(options: ConnectOptions): Promise<Link> {
     credentials: current,
     name: options.name ?? `${identity.role} ${identity.user ?? identity.sandbox ?? ""}`.trim(),
     relay,
+    dial: options.dial,
     ca,
     tls: ca !== undefined || urls.some((url) => url.startsWith("tls:")),
     connectTimeoutMs: options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS,

@@ -1,6 +1,7 @@
 // A Link over the npm package `nats`: requests on one reply subscription, messages held while the connection is away,
 // and the server's errors brought to whom they are about.
 import { randomBytes } from "node:crypto";
+import type { Socket } from "node:net";
 import type { NatsError } from "nats/lib/nats-base-client/core.js";
 import {
   ConnectionError,
@@ -27,6 +28,7 @@ export interface LinkSettings {
   credentials: () => Credentials;
   name: string;
   relay: string | undefined;
+  dial: (() => Promise<Socket | undefined>) | undefined;
   ca: string | undefined;
   tls: boolean;
   connectTimeoutMs: number;
@@ -65,7 +67,7 @@ export class NatsLink implements Link {
   #closedWith!: (reason: Error | undefined) => void;
 
   constructor(settings: LinkSettings) {
-    const { tenant, user, replies, relay, ca, tls } = settings;
+    const { tenant, user, replies, relay, dial, ca, tls } = settings;
     this.#settings = settings;
     this.tenant = tenant;
     this.user = user;
@@ -97,7 +99,7 @@ export class NatsLink implements Link {
         resolve: false,
         ...(tls ? { tls: {} } : {}),
       },
-      { relay, ca, tls },
+      { relay, dial, ca, tls },
       settings.delays,
       {
         disconnected: () => this.#disconnected(),

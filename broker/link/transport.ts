@@ -8,6 +8,8 @@ import type { Transport } from "nats/lib/nats-base-client/transport.js";
 export interface TransportSettings {
   /** Path of a unix socket to dial instead of the server's address. */
   relay: string | undefined;
+  /** Gives a socket that leads to the server; where it answers undefined, one is dialled. */
+  dial: (() => Promise<Socket | undefined>) | undefined;
   /** PEM of the CA; undefined: those that the system trusts. */
   ca: string | undefined;
   /** Refuses a server that does not speak TLS; a server that wants it gets it in any case. */
@@ -38,13 +40,15 @@ export class LinkTransport implements Transport {
   }
 
   async connect(server: Server, _options: ConnectionOptions): Promise<void> {
-    const { relay, ca, tls } = this.#settings;
+    const { relay, dial, ca, tls } = this.#settings;
     const { hostname, port } = server;
     try {
-      const socket = relay === undefined ? dialSocket({ host: hostname, port }) : dialSocket({ path: relay });
+      const given = await dial?.();
+      const socket =
+        given ?? (relay === undefined ? dialSocket({ host: hostname, port }) : dialSocket({ path: relay }));
       this.#socket = socket;
       socket.setNoDelay(true);
-      await ready(socket, "connect");
+      if (socket.connecting) await ready(socket, "connect");
       const { line, info } = await firstLine(socket);
       if (info.tls_required === true || tls) {
         if (info.tls_required !== true && info.tls_available !== true)

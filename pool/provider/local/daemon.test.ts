@@ -21,7 +21,7 @@ import { makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { kill } from "./processes.ts";
-import { Bench, requestFor, signal } from "./testing.ts";
+import { Bench, relayPid, requestFor, signal } from "./testing.ts";
 
 setDefaultTimeout(120_000);
 
@@ -105,6 +105,31 @@ describe.if(process.getuid?.() === 0)("the real daemon", () => {
     expect(info.hostname).toBe("sb-host");
     expect(info.not_isolated).toEqual(bench.provider.notIsolated(requestFor("sb-host", limits).spec));
     if (info.memory_limit_bytes !== undefined) expect(info.memory_limit_bytes).toBe(limits.memory_bytes);
+  });
+
+  test("its connection does not go through the relay, which may stand still, and comes again by it", async () => {
+    await start("sb-direct", {});
+    const relay = await relayPid(bench.stateDir);
+    process.kill(relay, "SIGSTOP");
+    try {
+      expect(await sh("sb-direct", "echo past it")).toBe("past it\n");
+    } finally {
+      process.kill(relay, "SIGCONT");
+    }
+    const readyBefore = ready.get("sb-direct");
+    ready.delete("sb-direct");
+    await server.kill();
+    await server.restart();
+    await until("it is back", () => ready.has("sb-direct"));
+    expect(ready.get("sb-direct")?.incarnation).toBe(readyBefore?.incarnation ?? "");
+    process.kill(relay, "SIGSTOP");
+    try {
+      expect(await sh("sb-direct", "echo past it again")).toBe("past it again\n");
+      // Neither the socket nor what it came by is a command's to have.
+      expect(await sh("sb-direct", "ls /proc/self/fd | wc -l")).toBe("4\n");
+    } finally {
+      process.kill(relay, "SIGCONT");
+    }
   });
 
   test("image of busybox alone", async () => {

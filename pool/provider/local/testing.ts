@@ -118,6 +118,19 @@ export class Bench implements AsyncDisposable {
   }
 }
 
+/** Throws where none runs. */
+export async function relayPid(stateDir: string): Promise<number> {
+  for (const name of (await Bun.$`ls /proc`.quiet().text()).split("\n").filter((n) => /^\d+$/.test(n))) {
+    const args = (
+      await Bun.file(`/proc/${name}/cmdline`)
+        .text()
+        .catch(() => "")
+    ).split("\0");
+    if (args.includes(stateDir) && args.some((a) => a.endsWith("relay-process.ts"))) return Number(name);
+  }
+  throw new Error("no relay runs");
+}
+
 // `bun testing.ts <folder> <max life, ms> <sandbox>…`: a pool process that makes sandboxes at once, says when the first
 // is there, and then waits to be killed.
 if (import.meta.main) {

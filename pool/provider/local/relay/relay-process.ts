@@ -1,16 +1,20 @@
-// The relay's own process: unix sockets, one a sandbox, that lead to the one NATS address that the pool names.
+// The relay's own process: unix sockets that lead to the one NATS address that the pool names. Two a sandbox: at one the
+// daemon gets a connection handed over, the other one copies bytes both ways, for whoever else speaks NATS there.
 //   bun relay-process.ts <relay folder> <host> <port> <state folder>
 // It outlives the pool, so that sandboxes keep their connection while a pool restarts, and ends by itself when for a
 // minute neither a pool nor a sandbox was connected. No streams, no copies beside what the kernel did not take.
 import { chmodSync, mkdirSync, readdirSync, rmSync } from "node:fs";
-import type { Socket, UnixSocketListener } from "bun";
+import type { Socket, SocketHandler, UnixSocketListener } from "bun";
 import { ID_PATTERN } from "../../../../broker/contract/index.ts";
+import { cut, give, isFirstProcess, resolveTarget, socketTo, type Target } from "./hand-over.ts";
 
 /** A daemon needs one, and a second for a moment; more would only crowd out the neighbours. */
 const MAX_CONNECTIONS = 8;
 const IDLE_EXIT_MS = 60_000;
 export const CONTROL_SOCKET = "control.sock";
 export const SANDBOX_SOCKET = "nats.sock";
+/** Beside it. */
+export const HAND_OVER_SOCKET = "dial.sock";
 
 interface End {
   peer: Socket<End> | undefined;
@@ -66,17 +70,38 @@ const handlers = {
   error: finish,
 };
 
+/** A connection that was handed over lives as long as the unix connection that it came by. */
+interface HandedOver {
+  fd: number | undefined;
+  closed: () => void;
+}
+
+function letGo({ data }: Socket<HandedOver>): void {
+  if (data.fd !== undefined) cut(data.fd);
+  data.fd = undefined;
+  data.closed();
+}
+
+/** The types do not know of it. */
+const descriptorOf = (socket: object): number =>
+  "fd" in socket && typeof socket.fd === "number" ? socket.fd : -1;
+
+interface Listeners {
+  bytes: UnixSocketListener<End>;
+  handOver: UnixSocketListener<HandedOver>;
+}
+
 class Relay {
-  readonly #listeners = new Map<string, UnixSocketListener<End>>();
+  readonly #listeners = new Map<string, Listeners>();
   #open = 0;
   #idle: Timer | undefined;
 
-  #host: string;
-  #port: number;
+  #host = "";
+  #port = 0;
+  #target: Target | undefined;
 
   constructor(host: string, port: number) {
-    this.#host = host;
-    this.#port = port;
+    this.leadTo(host, port);
     for (const name of readdirSync(".")) if (ID_PATTERN.test(name)) this.add(name);
     this.#watchIdle();
   }
@@ -85,44 +110,65 @@ class Relay {
   leadTo(host: string, port: number): void {
     this.#host = host;
     this.#port = port;
+    this.#target = undefined;
+    resolveTarget(host, port).then(
+      (target) => {
+        if (this.#host === host && this.#port === port) this.#target = target;
+      },
+      // Nothing is handed over then.
+      () => undefined,
+    );
   }
 
   add(sandbox: string): void {
     if (!ID_PATTERN.test(sandbox) || this.#listeners.has(sandbox)) return;
-    const path = `${sandbox}/${SANDBOX_SOCKET}`;
     mkdirSync(sandbox, { recursive: true, mode: 0o755 });
-    rmSync(path, { force: true });
     let connections = 0;
-    const listener = Bun.listen<End>({
-      unix: path,
-      socket: {
-        ...handlers,
-        open: (socket) => {
-          let counted = true;
-          connections += 1;
-          this.opened();
-          socket.data = {
-            peer: undefined,
-            pending: [],
-            ended: false,
-            closed: () => {
-              if (!counted) return;
-              counted = false;
-              connections -= 1;
-              this.closed();
-            },
-          };
-          if (connections > MAX_CONNECTIONS) socket.end();
-          else this.#connect(socket);
-        },
+    /** Counts a connection; answers what is to be called at its end. */
+    const count = (): (() => void) => {
+      let counted = true;
+      connections += 1;
+      this.opened();
+      return () => {
+        if (!counted) return;
+        counted = false;
+        connections -= 1;
+        this.closed();
+      };
+    };
+    const bytes = listen<End>(`${sandbox}/${SANDBOX_SOCKET}`, {
+      ...handlers,
+      open: (socket) => {
+        socket.data = { peer: undefined, pending: [], ended: false, closed: count() };
+        if (connections > MAX_CONNECTIONS) socket.end();
+        else this.#connect(socket);
       },
     });
-    chmodSync(path, 0o666);
-    this.#listeners.set(sandbox, listener);
+    const handOver = listen<HandedOver>(`${sandbox}/${HAND_OVER_SOCKET}`, {
+      open: (socket) => {
+        socket.data = { fd: undefined, closed: count() };
+        if (connections > MAX_CONNECTIONS || !this.#handOver(socket)) socket.end();
+      },
+      data() {},
+      end: letGo,
+      close: letGo,
+      error: letGo,
+    });
+    this.#listeners.set(sandbox, { bytes, handOver });
+  }
+
+  /** False where this is not for them, or cannot be done. */
+  #handOver(socket: Socket<HandedOver>): boolean {
+    const to = descriptorOf(socket);
+    if (this.#target === undefined || !isFirstProcess(to)) return false;
+    socket.data.fd = socketTo(this.#target);
+    return socket.data.fd !== undefined && give(to, socket.data.fd);
   }
 
   remove(sandbox: string): void {
-    this.#listeners.get(sandbox)?.stop(true);
+    const listeners = this.#listeners.get(sandbox);
+    listeners?.bytes.stop(true);
+    listeners?.handOver.stop(true);
     this.#listeners.delete(sandbox);
     if (ID_PATTERN.test(sandbox)) rmSync(sandbox, { recursive: true, force: true });
   }
@@ -165,6 +211,14 @@ class Relay {
     clearTimeout(this.#idle);
     if (this.#open === 0) this.#idle = setTimeout(() => process.exit(0), IDLE_EXIT_MS);
   }
+}
+
+/** Anyone in the sandbox may connect. */
+function listen<T>(path: string, socket: SocketHandler<T>): UnixSocketListener<T> {
+  rmSync(path, { force: true });
+  const listener = Bun.listen<T>({ unix: path, socket });
+  chmodSync(path, 0o666);
+  return listener;
 }
 
 /** The pool's connection: "nats <host> <port>", "add <id>", "remove <id>" and "end", a line each, each answered by the

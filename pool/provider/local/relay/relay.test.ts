@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { until } from "../../contract.test-suite.ts";
-import { Bench } from "../testing.ts";
+import { Bench, relayPid } from "../testing.ts";
 
 setDefaultTimeout(60_000);
 
@@ -163,6 +163,12 @@ describe("relay", () => {
     }
   });
 
+  test("only a sandbox's first process is handed a connection: no command, nor the first of its own namespace", async () => {
+    const ask = `python3 -c '${HAND_OVER_CLIENT}'`;
+    const out = await bench.probe("sb-b", `${ask}; unshare --user --map-root-user --pid --fork ${ask}`);
+    expect(out.trim().split("\n")).toEqual(["nothing", "nothing"]);
+  });
+
   test("a sandbox that was removed has no socket any more", async () => {
     await bench.remove("sb-a");
     expect(await answerTo("x")).toBe("closed");
@@ -172,14 +178,7 @@ describe("relay", () => {
 const INSIDE_CLIENT = `import socket
 s = socket.socket(socket.AF_UNIX); s.connect("/.sandmesh/relay/nats.sock"); s.send(b"from inside"); print(s.recv(100).decode())`;
 
-async function relayPid(stateDir: string): Promise<number> {
-  for (const name of (await Bun.$`ls /proc`.quiet().text()).split("\n").filter((n) => /^\d+$/.test(n))) {
-    const args = (
-      await Bun.file(`/proc/${name}/cmdline`)
-        .text()
-        .catch(() => "")
-    ).split("\0");
-    if (args.includes(stateDir) && args.some((a) => a.endsWith("relay-process.ts"))) return Number(name);
-  }
-  throw new Error("no relay runs");
-}
+const HAND_OVER_CLIENT = `import socket
+s = socket.socket(socket.AF_UNIX); s.connect("/.sandmesh/relay/dial.sock")
+data, fds, _, _ = socket.recv_fds(s, 100, 4)
+print("handed over" if data or fds else "nothing")`;
