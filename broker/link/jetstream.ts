@@ -67,7 +67,12 @@ export class JetStream {
   }
 
   /** The answers to one message, up to and with the one that `isLast` says true of. */
-  collect(subject: string, data: Uint8Array, isLast: (message: Message) => boolean): Promise<Message[]> {
+  collect(
+    subject: string,
+    data: Uint8Array,
+    isLast: (message: Message) => boolean,
+    headers: Record<string, string> = {},
+  ): Promise<Message[]> {
     return new Promise((resolve, reject) => {
       const messages: Message[] = [];
       const end = (settle: () => void) => {
@@ -89,7 +94,7 @@ export class JetStream {
         new DeadlineError(`JetStream did not answer ${subject} within ${this.#callTimeoutMs} ms`);
       const timer = setTimeout(() => end(() => reject(late())), this.#callTimeoutMs);
       try {
-        this.link.publish(subject, data, { reply });
+        this.link.publish(subject, data, { reply, headers });
       } catch (error) {
         end(() => reject(error));
       }

@@ -96,6 +96,18 @@ describe("a stale writer", () => {
     await Promise.all([stale.close(), next.close()]);
   });
 
+  test("hears of the next one at once, without a write of its own, and a check says the same", async () => {
+    const where = newStream();
+    const stale = await openRecords(pool, where);
+    await stale.verify();
+    const next = await openRecords(await server.pool(), where);
+    expect(await stale.poisoned).toMatchObject({ code: "conflict", reason: "fenced" });
+    await expect(stale.verify()).rejects.toBeInstanceOf(ConflictError);
+    await next.verify();
+    await next.put("a", body("ours"));
+    await Promise.all([stale.close(), next.close()]);
+  });
+
   test("never writes after another has opened, however many of its writes are on their way", async () => {
     for (let round = 0; round < 8; round++) {
       const where = newStream();

@@ -4,7 +4,7 @@
 // noticed. That alone does not fence: a stale writer's writes on their way name the sequences after the first one, too,
 // and one of them can fit once others have written. So a new writer begins with more writes of its own, in one unbroken
 // run, than any writer may have on their way (MAX_IN_FLIGHT): whatever a stale one has sent names a sequence that is
-// past.
+// past. Writers hear each other's beginnings, so that a stale one need not write to learn that it is one.
 import * as v from "valibot";
 import {
   ConflictError,
@@ -12,11 +12,12 @@ import {
   check,
   decode,
   InvalidRequestError,
+  type SandmeshError,
   UnreachableError,
 } from "../contract/index.ts";
 import { ApiFailure, JetStream } from "./jetstream.ts";
-import type { Link, Message } from "./link.ts";
-import { MAX_IN_FLIGHT, Writer } from "./writer.ts";
+import type { Link, Message, Subscription } from "./link.ts";
+import { MAX_IN_FLIGHT, WRITER, Writer } from "./writer.ts";
 
 export interface RecordsOptions {
   /** The stream's name; made if missing. */
@@ -45,6 +46,11 @@ export interface Records {
   /** The newest record of each live key (of one that is being written meanwhile: the old or the new one). Throws
    * DeadlineError, UnreachableError. */
   load(): Promise<Map<string, Uint8Array>>;
+  /** Resolves when these records were still this opener's at the time of the call. Throws as `put`. */
+  verify(): Promise<void>;
+  /** Resolves with what every later write is refused with: another writer has opened the stream, the server was away for
+   * too long, or `close`. */
+  readonly poisoned: Promise<SandmeshError>;
   /** Waits for the writes under way and lets go; the stream stays. */
   close(): Promise<void>;
 }
@@ -88,6 +94,9 @@ class StreamRecords implements Records {
   readonly #timeoutMs: number;
   readonly #jetstream: JetStream;
   readonly #writer: Writer;
+  readonly #fenceSubject: string;
+  readonly #beginnings: Subscription;
+  #open = false;
   #closed = false;
 
   constructor(link: Link, options: RecordsOptions) {
@@ -95,12 +104,25 @@ class StreamRecords implements Records {
     this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#jetstream = new JetStream(link, this.#timeoutMs);
     this.#writer = new Writer(this.#jetstream, options.stream, this.#timeoutMs);
+    this.#fenceSubject = `${options.subjectPrefix}.${FENCE}`;
+    this.#beginnings = link.subscribe(this.#fenceSubject, (message) => {
+      if (this.#open && message.header(WRITER) !== this.#writer.name) this.#writer.fenced();
+    });
+    // What another one said while the connection was away was not heard.
+    link.onStatus((connected) => {
+      if (connected && this.#open && !this.#closed) this.verify().catch(() => {});
+    });
+  }
+
+  get poisoned(): Promise<SandmeshError> {
+    return this.#writer.poisoned;
   }
 
   async open(): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;
     await this.#jetstream.retry(deadline, () => this.#makeStream());
     await this.#jetstream.retry(deadline, () => this.#fence(), true);
+    this.#open = true;
   }
 
   async #makeStream(): Promise<void> {
@@ -129,9 +151,10 @@ class StreamRecords implements Records {
   }
 
   async #fence(): Promise<void> {
-    const subject = `${this.#options.subjectPrefix}.${FENCE}`;
+    const subject = this.#fenceSubject;
     // The first names no sequence, so that it lands whatever others do; the run begins after it.
-    const [first] = await this.#jetstream.collect(subject, NO_BYTES, () => true);
+    const name = { [WRITER]: this.#writer.name };
+    const [first] = await this.#jetstream.collect(subject, NO_BYTES, () => true, name);
     const { seq, error } = check(Answer, decode(first?.data ?? NO_BYTES));
     if (seq === undefined) throw new UnreachableError(`JetStream refuses a record: ${error?.description}`);
     this.#writer.startAfter(seq);
@@ -155,6 +178,11 @@ class StreamRecords implements Records {
 
   async delete(key: string): Promise<void> {
     return this.#write(key, NO_BYTES, { [DELETED]: "1", "Nats-TTL": TOMBSTONE_TTL });
+  }
+
+  async verify(): Promise<void> {
+    if (this.#closed) throw new ConnectionError("these records are closed");
+    await this.#writer.write(this.#fenceSubject, NO_BYTES);
   }
 
   #write(key: string, data: Uint8Array, headers?: Record<string, string>): Promise<void> {
@@ -216,6 +244,7 @@ class StreamRecords implements Records {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#beginnings.unsubscribe();
     await this.#writer.close();
     this.#jetstream.close();
   }

@@ -21,7 +21,8 @@ export const MAX_IN_FLIGHT = 256;
 export const MAX_WAITING = 64 * 1024;
 /** When nothing is acknowledged for this long, the stream is asked. */
 const STALL_MS = 5_000;
-const WRITER = "Sandmesh-Writer";
+/** The header that names the writer of a message. */
+export const WRITER = "Sandmesh-Writer";
 /** JetStream's error code for a write that names another sequence than the last. */
 const WRONG_LAST_SEQUENCE = 10071;
 
@@ -50,7 +51,10 @@ export class Writer {
   readonly #timeoutMs: number;
   readonly #acks: { reply: string; forget(): void };
   /** Told from other writers by this, in each message that it writes. */
-  readonly #name = randomBytes(8).toString("hex");
+  readonly name = randomBytes(8).toString("hex");
+  /** Resolves when this writer may write no more. */
+  readonly poisoned: Promise<SandmeshError>;
+  #tellPoisoned!: (error: SandmeshError) => void;
   readonly #inFlight = new Map<number, Write>();
   #waiting: Write[] = [];
   /** Those of #waiting before it have been sent. */
@@ -70,6 +74,9 @@ export class Writer {
     this.#jetstream = jetstream;
     this.#stream = stream;
     this.#timeoutMs = timeoutMs;
+    this.poisoned = new Promise((resolve) => {
+      this.#tellPoisoned = resolve;
+    });
     this.#acks = jetstream.inbox.expect((message) => this.#acked(message));
     jetstream.link.onStatus((connected) => {
       this.#away = !connected;
@@ -135,7 +142,7 @@ export class Writer {
   }
 
   #send({ subject, data, headers, after }: Write): void {
-    const all = { "Nats-Expected-Last-Sequence": String(after), [WRITER]: this.#name, ...headers };
+    const all = { "Nats-Expected-Last-Sequence": String(after), [WRITER]: this.name, ...headers };
     try {
       this.#jetstream.link.publish(subject, data, { reply: `${this.#acks.reply}.${after}`, headers: all });
     } catch (error) {
@@ -174,6 +181,11 @@ export class Writer {
     else this.#fail(new UnreachableError(`JetStream refuses a record: ${description}`));
   }
 
+  /** Another writer was seen at work. */
+  fenced(): void {
+    this.#fail(this.#stale("it has said so"));
+  }
+
   #stale(why: string): SandmeshError {
     return new ConflictError(`another writer has opened the stream ${this.#stream} (${why})`, {
       reason: "fenced",
@@ -184,6 +196,7 @@ export class Writer {
   #fail(error: SandmeshError): void {
     if (this.#poison !== undefined) return;
     this.#poison = error;
+    this.#tellPoisoned(error);
     const all = [...this.#inFlight.values(), ...this.#waiting.slice(this.#head)];
     this.#inFlight.clear();
     this.#waiting = [];
@@ -230,7 +243,7 @@ export class Writer {
     const { message } = check(StoredMessage, answer);
     return Buffer.from(message?.hdrs ?? "", "base64")
       .toString("latin1")
-      .includes(`${WRITER}: ${this.#name}`);
+      .includes(`${WRITER}: ${this.name}`);
   }
 
   /** Waits for what is on its way, and refuses what comes. */

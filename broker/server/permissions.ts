@@ -30,6 +30,8 @@ export const CONNECT_SUBJECT = "adv.v1.connect";
 export const POOL_INBOX = "inb.v1.pool.>";
 /** What the pool's streams hold: `rec.v1.<whatever the pool makes of it>`. */
 export const RECORDS_WILDCARD = "rec.v1.>";
+/** What a pool that takes the records over writes first: the one before it hears that. */
+export const FENCES_WILDCARD = "rec.v1.*._fence";
 
 export const PERMISSIONS: Record<Role, Permissions> = {
   user: {
@@ -51,7 +53,15 @@ export const PERMISSIONS: Record<Role, Permissions> = {
       RECORDS_WILDCARD,
       "$JS.API.>",
     ],
-    subscribe: [POOL_WILDCARD, ENROL_WILDCARD, POOL_REPLY_WILDCARD, "evt.v1.*.sbx.>", "adv.v1.*", POOL_INBOX],
+    subscribe: [
+      POOL_WILDCARD,
+      ENROL_WILDCARD,
+      POOL_REPLY_WILDCARD,
+      "evt.v1.*.sbx.>",
+      "adv.v1.*",
+      POOL_INBOX,
+      FENCES_WILDCARD,
+    ],
     limits: { subscriptions: 1024, payload: MAX_MESSAGE_BYTES },
   },
   bootstrap: {

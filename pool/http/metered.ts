@@ -56,6 +56,7 @@ export function meteredRecords(store: RecordStore, meter: CallMeter): RecordStor
   const tell = (what: RecordWrite) => (result: Result, ms: number) => meter.wrote(what, result, ms);
   return {
     failed: store.failed,
+    current: () => store.current(),
     load: () => store.load(),
     putSandbox: (record, keepMs) => timed(store.putSandbox(record, keepMs), tell("sandbox")),
     putRun: (run) => timed(store.putRun(run), tell("run")),

@@ -43,6 +43,7 @@ class JetStreamStore implements RecordStore {
   #held: (() => void)[] = [];
   #idle: (() => void)[] = [];
   #closed = false;
+  #checking: Promise<void> | undefined;
 
   constructor(records: Records, log: Logger, timeoutMs: number) {
     this.#records = records;
@@ -50,6 +51,9 @@ class JetStreamStore implements RecordStore {
     this.#leastKeepMs = 2 * timeoutMs;
     this.failed = new Promise((resolve) => {
       this.#fail = resolve;
+    });
+    void records.poisoned.then((error) => {
+      if (!this.#closed) this.#fail(error);
     });
   }
 
@@ -86,6 +90,15 @@ class JetStreamStore implements RecordStore {
 
   forgetRun(tenant: string, run: string): Promise<void> {
     return this.#do(() => this.#records.delete(runKey(tenant, run)));
+  }
+
+  current(): Promise<void> {
+    // One for all that ask in this turn.
+    this.#checking ??= new Promise<void>((go) => setImmediate(go)).then(() => {
+      this.#checking = undefined;
+      return this.#do(() => this.#records.verify());
+    });
+    return this.#checking;
   }
 
   #do(write: () => Promise<void>): Promise<void> {

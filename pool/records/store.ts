@@ -14,6 +14,10 @@ export interface RecordStore {
   forgetRun(tenant: string, run: string): Promise<void>;
   /** Resolves when this pool may write no more: another one has taken over. */
   readonly failed: Promise<Error>;
+  /** Resolves when no other pool had taken over by the time of the call; rejects as a write does. To be asked before
+   * anything is done or said because something is *not* known: to a pool that was replaced, all that the next one made
+   * is unknown. */
+  current(): Promise<void>;
   /** Waits for what was put, at most `graceMs`. */
   close(graceMs: number): Promise<void>;
 }

@@ -19,10 +19,10 @@ test("acquire, confirm, list, release: one sandbox comes and is verified gone", 
   expect(sandboxes).toMatchObject([
     { sandbox: grant.sandbox, state: "leased", image: "host", lease: grant.lease },
   ]);
-  expect(await ann.release({ sandbox: grant.sandbox })).toEqual({ released: 1 });
+  expect(await ann.release({ sandbox: grant.sandbox })).toMatchObject({ released: 1 });
   expect(mesh.provider.made.size).toBe(0);
   expect((await ann.list()).sandboxes).toEqual([]);
-  expect(await ann.release({ sandbox: grant.sandbox })).toEqual({ released: 0 });
+  expect(await ann.release({ sandbox: grant.sandbox })).toMatchObject({ released: 0 });
 });
 
 test("the same acquire twice, at once and later, is one sandbox with one grant", async () => {
@@ -57,8 +57,8 @@ test("tenants neither see nor release each other's sandboxes", async () => {
   const eve = await mesh.caller("eve", "other");
   const grant = await ann.lease();
   expect((await eve.list()).sandboxes).toEqual([]);
-  expect(await eve.release({ sandbox: grant.sandbox })).toEqual({ released: 0 });
-  expect(await eve.release({ run: "run-1" })).toEqual({ released: 0 });
+  expect(await eve.release({ sandbox: grant.sandbox })).toMatchObject({ released: 0 });
+  expect(await eve.release({ run: "run-1" })).toMatchObject({ released: 0 });
   expect((await errorOf(eve.confirm(grant))).code).toBe("not_found");
   expect((await errorOf(eve.renew())).code).toBe("not_found");
   expect((await ann.list()).sandboxes.length).toBe(1);
@@ -70,7 +70,7 @@ test("no more boot at once than the bound, and all of them come in the end", asy
   const grants = await Promise.all(Array.from({ length: 20 }, () => ann.acquire()));
   expect(new Set(grants.map(({ sandbox }) => sandbox)).size).toBe(20);
   expect(mesh.provider.mostCreating).toBeLessThanOrEqual(3);
-  expect(await ann.release({ run: "run-1" })).toEqual({ released: 20 });
+  expect(await ann.release({ run: "run-1" })).toMatchObject({ released: 20 });
   expect(mesh.provider.made.size).toBe(0);
 });
 
@@ -193,10 +193,10 @@ test("releasing an acquire that still waits cancels it", async () => {
   const second = { id: newUuidV7() };
   const answers = [errorOf(ann.acquire(first)), errorOf(ann.acquire(second))];
   await until("one is created, one waits", async () => (await ann.status()).queued === 1);
-  expect(await ann.release({ lease: second.id })).toEqual({ released: 0 });
+  expect(await ann.release({ lease: second.id })).toMatchObject({ released: 0 });
   const released = ann.release({ lease: first.id });
   mesh.provider.proceed();
-  expect(await released).toEqual({ released: 1 });
+  expect(await released).toMatchObject({ released: 1 });
   for (const answer of answers) expect((await answer).code).toBe("canceled");
   await until("nothing is left", () => mesh.provider.made.size === 0);
 });

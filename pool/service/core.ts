@@ -1,6 +1,6 @@
 // What all parts of the running pool share: its settings, its edges, and its clock.
 import type { Logger } from "pino";
-import { encode, type SandmeshError } from "../../broker/contract/index.ts";
+import { encode, NotFoundError, type SandmeshError } from "../../broker/contract/index.ts";
 import type { Link } from "../../broker/link/link.ts";
 import type { KeyRing } from "../../broker/server/index.ts";
 import type { PoolLimits } from "../config.ts";
@@ -38,6 +38,21 @@ export function respond(core: Core, reply: ReplyTo, message: object): void {
   } catch (error) {
     core.log.warn({ error: String(error), subject: reply.subject }, "an answer could not be sent");
   }
+}
+
+/** Runs `then` once it is sure that this pool is still the current one; never where it is not, since then what is
+ * unknown here may be the next one's. */
+export function ifCurrent(core: Core, then: () => void): void {
+  core.store
+    .current()
+    .then(then)
+    .catch((error: unknown) => core.log.debug({ error: String(error) }, "left to the next pool"));
+}
+
+/** Refuses a request. That something is not there is said by the current pool alone. */
+export function refuse(core: Core, reply: ReplyTo, error: SandmeshError): void {
+  if (error instanceof NotFoundError) ifCurrent(core, () => respondError(core, reply, error));
+  else respondError(core, reply, error);
 }
 
 export function respondError(core: Core, reply: ReplyTo, error: SandmeshError): void {

@@ -13,7 +13,7 @@ import {
   toSandmeshError,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
-import { type Core, respondError } from "./core.ts";
+import { type Core, ifCurrent, refuse } from "./core.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
 export class Daemons {
@@ -43,7 +43,7 @@ export class Daemons {
     } catch (thrown) {
       const error = toSandmeshError(thrown);
       this.#core.log.warn({ tenant, sandbox, code: error.code, error: error.message }, "enrolment refused");
-      respondError(this.#core, reply, error);
+      refuse(this.#core, reply, error);
     }
   }
 
@@ -66,7 +66,9 @@ export class Daemons {
 
   #end(tenant: string, sandbox: string, generation: number): void {
     const body = { version: 1, generation, reason: "deleted" };
-    this.#core.link.publish(controlSubject(tenant, sandbox, "release"), encode(body));
+    ifCurrent(this.#core, () =>
+      this.#core.link.publish(controlSubject(tenant, sandbox, "release"), encode(body)),
+    );
   }
 
   /** The server saw a connection with this key come or go. */

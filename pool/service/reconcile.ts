@@ -67,7 +67,7 @@ export class Reconciler {
       const startedAt = this.#core.now();
       try {
         const listed = await this.list(provider);
-        this.removeOrphans(provider, listed);
+        await this.removeOrphans(provider, listed);
         this.#findLost(provider, listed, startedAt);
       } catch (error) {
         this.#core.log.warn(
@@ -83,11 +83,13 @@ export class Reconciler {
     this.#core.deadlines.set(RECONCILE_DEADLINE, this.#core.now() + this.#core.limits.reconcileMs);
   }
 
-  /** What nobody has a record of, or only the memory of its end. */
-  removeOrphans(provider: Provider, listed: readonly Listed[]): void {
+  /** What nobody has a record of, or only the memory of its end. Rejects where another pool has taken over: then it is
+   * that one's. What is listed was intended before, and by us or an earlier pool if we are still the current one. */
+  async removeOrphans(provider: Provider, listed: readonly Listed[]): Promise<void> {
+    if (!listed.some(({ sandbox }) => this.#isOrphan(sandbox))) return;
+    await this.#core.store.current();
     for (const { sandbox, uid } of listed) {
-      const live = this.#sandboxes.get(sandbox);
-      if ((live !== undefined && live.record.state !== "gone") || this.#orphans.has(sandbox)) continue;
+      if (!this.#isOrphan(sandbox)) continue;
       this.#orphans.add(sandbox);
       this.#core.log.warn({ provider: provider.name, sandbox }, "removing an orphan");
       this.#removals.add(provider, {
@@ -102,6 +104,11 @@ export class Reconciler {
         },
       });
     }
+  }
+
+  #isOrphan(sandbox: string): boolean {
+    const live = this.#sandboxes.get(sandbox);
+    return (live === undefined || live.record.state === "gone") && !this.#orphans.has(sandbox);
   }
 
   #findLost(provider: Provider, listed: readonly Listed[], startedAt: number): void {

@@ -1,7 +1,7 @@
 // A pool's start: loads the records, lists what the providers have, and feeds the difference to the state machine.
 
 import type { SandboxRecord } from "../lifecycle/record.ts";
-import type { Listed, Provider } from "../provider/provider.ts";
+import type { Listed } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
 import type { Reconciler } from "./reconcile.ts";
 import type { Runs } from "./runs.ts";
@@ -23,7 +23,7 @@ export async function recover(
   for (const run of runRecords) runs.recover(run);
   for (const record of records) takeUp(core, sandboxes, record, listed.get(record.provider));
   for (const provider of core.providers.values())
-    removeOrphans(reconciler, provider, listed.get(provider.name));
+    await reconciler.removeOrphans(provider, [...(listed.get(provider.name)?.values() ?? [])]);
   if (records.length > 0) core.log.info({ sandboxes: records.length, runs: runRecords.length }, "recovered");
 }
 
@@ -45,12 +45,4 @@ function takeUp(
     type: "recovered",
     listed: found === undefined ? undefined : { uid: found.uid, failed },
   });
-}
-
-function removeOrphans(
-  reconciler: Reconciler,
-  provider: Provider,
-  listed: Map<string, Listed> | undefined,
-): void {
-  reconciler.removeOrphans(provider, [...(listed?.values() ?? [])]);
 }

@@ -16,7 +16,7 @@ import {
 import type { Message } from "../../broker/link/link.ts";
 import type { ReplyTo } from "../lifecycle/record.ts";
 import type { Acquires } from "./acquire.ts";
-import { type Core, respond, respondError } from "./core.ts";
+import { type Core, refuse, respond } from "./core.ts";
 import type { Leases } from "./leases.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Views } from "./views.ts";
@@ -77,18 +77,18 @@ export class Requests {
       return;
     }
     const reply: ReplyTo = { subject: message.reply, encoding: encodingOf(message.data) };
-    const refuse = (thrown: unknown): void => {
+    const fail = (thrown: unknown): void => {
       const error = toSandmeshError(thrown);
       if (error.code === "internal")
         this.#core.log.error({ verb: subject.verb, error: error.stack }, "a fault");
-      respondError(this.#core, reply, error);
+      refuse(this.#core, reply, error);
     };
     try {
       if (!isVerb(subject.verb)) throw new UnknownVerbError(`the pool has no verb ${subject.verb}`);
       const asked = { tenant, user: to.user, reply, body: message.data };
-      Promise.resolve(this.#verbs[subject.verb](asked)).catch(refuse);
+      Promise.resolve(this.#verbs[subject.verb](asked)).catch(fail);
     } catch (thrown) {
-      refuse(thrown);
+      fail(thrown);
     }
   }
 

@@ -31,6 +31,8 @@ export class ProviderDouble implements Provider {
   readonly refuseSpec = new Set<string>();
   script: (request: CreateRequest) => Script = () => ({});
   listFails = false;
+  /** How often it was listed. */
+  listed = 0;
   readonly #scripts = new Map<string, Script>();
   readonly #failures = new Map<string, number>();
   readonly #waiting: (() => void)[] = [];
@@ -94,6 +96,7 @@ export class ProviderDouble implements Provider {
   }
 
   async list(): Promise<Listed[]> {
+    this.listed++;
     if (this.listFails) throw new ProviderError("the double does not list");
     return [...this.made.values()].map(({ request, uid, failed }) => ({
       sandbox: request.sandbox,

@@ -80,5 +80,9 @@ export class MemoryStore implements RecordStore {
     return this.#write(() => this.#records.runs.delete(`${tenant}/${run}`));
   }
 
+  current(): Promise<void> {
+    return this.#write(() => {});
+  }
+
   async close(): Promise<void> {}
 }
