@@ -29,7 +29,7 @@ export function endWith(record: SandboxRecord, end: End): Step {
     removeAttempts: 0,
     spec: undefined,
     confirmBy: undefined,
-    reply: undefined,
+    replies: undefined,
     lostAt: undefined,
     tamperAt: undefined,
   };
@@ -37,8 +37,9 @@ export function endWith(record: SandboxRecord, end: End): Step {
   if (record.state === "intended" || record.state === "creating") effects.push({ type: "abort_create" });
   if (record.publicKey !== undefined) effects.push({ type: "control", verb: "release", reason: end.reason });
   // A granted caller was answered already.
-  if (record.reply !== undefined && error !== undefined && record.state !== "granted") {
-    effects.push({ type: "answer", reply: record.reply, answer: { type: "error", error } });
+  if (error !== undefined && record.state !== "granted") {
+    for (const reply of record.replies ?? [])
+      effects.push({ type: "answer", reply, answer: { type: "error", error } });
   }
   effects.push({ type: "event", what: end.event, reason: end.reason }, { type: "remove" });
   return { record: next, effects };

@@ -53,11 +53,11 @@ const text = (record: SandboxRecord): string => Buffer.from(encodeRecord(record)
 
 /** What may change without a write, since the provider's list, a repeated acquire or the clock gives it back. */
 function withoutWrite(before: SandboxRecord, after: SandboxRecord): SandboxRecord {
-  const { uid, createdAt, reply, confirmBy, bootDeadlineAt } = before;
+  const { uid, createdAt, replies, confirmBy, bootDeadlineAt } = before;
   const progress = ["intended", "creating", "booting"];
   const state =
     progress.includes(before.state) && progress.includes(after.state) ? before.state : after.state;
-  return { ...after, uid, createdAt, reply, confirmBy, bootDeadlineAt, state };
+  return { ...after, uid, createdAt, replies, confirmBy, bootDeadlineAt, state };
 }
 
 class Life {

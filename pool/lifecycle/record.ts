@@ -52,8 +52,8 @@ const Durable = v.object({
   bootDeadlineAt: Ms,
   dieAt: Ms,
   confirmBy: v.optional(Ms),
-  /** Of the caller that has not been answered yet. */
-  reply: v.optional(ReplyTo),
+  /** Of the callers that have not been answered yet: all that asked under this id. */
+  replies: v.optional(v.array(ReplyTo)),
   uid: v.optional(v.string()),
   createdAt: v.optional(Ms),
   publicKey: v.optional(v.string()),
@@ -85,6 +85,14 @@ export type SandboxRecord = WithUndefined<Omit<v.InferOutput<typeof Durable>, "e
 
 const NO_CONNECTIONS: readonly string[] = [];
 export const VOLATILE: Volatile = { removal: "none", removeAttempts: 0, connections: NO_CONNECTIONS };
+
+/** Addresses that an acquire's answer goes to. Who asks again because of silence gives a new one each time, and listens
+ * at the last only; several that ask at once are all answered. */
+const MAX_REPLIES = 16;
+
+/** With one address more; of too many the oldest goes. */
+export const withReply = (replies: readonly ReplyTo[] | undefined, reply: ReplyTo): ReplyTo[] =>
+  [...(replies ?? []), reply].slice(-MAX_REPLIES);
 
 /** The names of the fields that a write holds. */
 const DURABLE_KEYS = Object.keys(Durable.entries) as readonly (keyof typeof Durable.entries)[];

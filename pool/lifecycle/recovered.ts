@@ -26,9 +26,8 @@ export function stepRecovered(
 /** Daemon and caller of a grant are told (again), and the caller gets his time to confirm. */
 function tellAgain(record: SandboxRecord, now: number, limits: Limits): Step {
   const effects: Effect[] = [{ type: "control", verb: "grant" }];
-  if (record.reply !== undefined) {
-    effects.push({ type: "answer", reply: record.reply, answer: { type: "grant" } });
-  }
+  for (const reply of record.replies ?? [])
+    effects.push({ type: "answer", reply, answer: { type: "grant" } });
   return { record: { ...record, confirmBy: now + limits.confirmMs }, effects };
 }
 

@@ -78,10 +78,16 @@ describe("a life that goes well", () => {
 });
 
 describe("asking again", () => {
-  test("the same acquire while it boots moves the answer, once granted it gets the grant", () => {
+  test("all that ask under one id while it boots get the grant, and each that asks once it is granted", () => {
     const attach: SandboxEvent = { type: "attach", digest: "d1", reply: OTHER };
     const moved = play(intended(), begun, attach, created, enrol(), ready());
-    expect(moved.effects.find((e) => e.type === "answer")).toMatchObject({ reply: OTHER });
+    const answers = (effects: readonly Effect[]) =>
+      effects.flatMap((e) => (e.type === "answer" ? [e.reply] : []));
+    expect(answers(moved.effects)).toEqual([REPLY, OTHER]);
+    const failed = play(intended(), attach, { type: "end", reason: "released", event: "released" });
+    expect(answers(failed.effects)).toEqual([REPLY, OTHER]);
+    const patient = play(intended(), ...Array.from({ length: 100 }, () => attach));
+    expect(patient.record.replies?.length).toBeLessThanOrEqual(16);
     expect(kinds(play(granted(), attach).effects)).toEqual(["answer grant"]);
     expect(kinds(play(leased(), attach).effects)).toEqual(["answer grant"]);
   });

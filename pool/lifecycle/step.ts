@@ -14,7 +14,7 @@ import { stepConnected, stepDisconnected } from "./connections.ts";
 import { stepDeadline } from "./deadline.ts";
 import { endWith, type Step, stay } from "./end.ts";
 import type { Answer, Effect, Limits, SandboxEvent } from "./events.ts";
-import { isEnding, isHeld, isPending, type ReplyTo, type SandboxRecord } from "./record.ts";
+import { isEnding, isHeld, isPending, type ReplyTo, type SandboxRecord, withReply } from "./record.ts";
 import { stepOutageOver, stepRecovered } from "./recovered.ts";
 import { somethingAppeared, stepRemoved, stepRemoveFailed } from "./removal.ts";
 
@@ -142,7 +142,7 @@ function grant(record: SandboxRecord, now: number, limits: Limits): Step {
     spec: undefined,
   };
   const effects: Effect[] = [{ type: "write" }, { type: "control", verb: "grant" }];
-  if (record.reply !== undefined) effects.push(answer(record.reply, { type: "grant" }));
+  for (const reply of record.replies ?? []) effects.push(answer(reply, { type: "grant" }));
   effects.push({ type: "event", what: "granted" });
   return { record: next, effects };
 }
@@ -155,9 +155,10 @@ function stepAttach(record: SandboxRecord, event: EventOf<"attach">, now: number
     });
     return { record, effects: [refuse(reply, error.toWire())] };
   }
-  if (isPending(record.state)) return { record: { ...record, reply }, effects: [] };
+  const replies = withReply(record.replies, reply);
+  if (isPending(record.state)) return { record: { ...record, replies }, effects: [] };
   if (record.state === "granted") {
-    const next = { ...record, reply, confirmBy: now + limits.confirmMs };
+    const next = { ...record, replies, confirmBy: now + limits.confirmMs };
     return { record: next, effects: [answer(reply, { type: "grant" })] };
   }
   if (record.state === "leased") return { record, effects: [answer(reply, { type: "grant" })] };
@@ -183,7 +184,7 @@ function stepConfirm(record: SandboxRecord, event: EventOf<"confirm">): Step {
   }
   const confirmed = answer(reply, { type: "confirmed" });
   if (record.state === "leased") return { record, effects: [confirmed] };
-  const next: SandboxRecord = { ...record, state: "leased", confirmBy: undefined, reply: undefined };
+  const next: SandboxRecord = { ...record, state: "leased", confirmBy: undefined, replies: undefined };
   return { record: next, effects: [{ type: "write" }, confirmed, { type: "event", what: "leased" }] };
 }
 

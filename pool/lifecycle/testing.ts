@@ -33,7 +33,7 @@ export function intended(over: Partial<SandboxRecord> = {}): SandboxRecord {
     callerDeadlineAt: T0 + 300_000,
     bootDeadlineAt: T0 + 60_000,
     dieAt: T0 + 3_600_000,
-    reply: REPLY,
+    replies: [REPLY],
     ...VOLATILE,
     ...over,
   };

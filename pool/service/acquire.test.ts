@@ -41,6 +41,32 @@ test("the same acquire twice, at once and later, is one sandbox with one grant",
   expect(other.code).toBe("conflict");
 });
 
+test("several that ask under one id at once all get its one sandbox at once, or all the same error", async () => {
+  await using mesh = await testMesh({ maxBooting: 1 });
+  const [ann, again] = await Promise.all([mesh.caller(), mesh.caller()]);
+  mesh.provider.script = () => ({ create: "wait" });
+  const booting = newUuidV7();
+  const waiting = newUuidV7();
+  const refused = newUuidV7();
+  // Each only once: who is not answered now would ask again much later.
+  const ask = (id: string) => [ann, ann, again].map((caller) => caller.acquire({ id }, 10_000));
+  const first = ask(booting);
+  await until("it is being created", () => mesh.provider.creating === 1);
+  const second = ask(waiting);
+  const third = ask(refused).map(errorOf);
+  await until("they wait", async () => (await ann.status()).queued === 2);
+  await ann.release({ lease: refused });
+  expect((await Promise.all(third)).map(({ code }) => code)).toEqual(["canceled", "canceled", "canceled"]);
+  mesh.provider.script = () => ({});
+  mesh.provider.proceed();
+  for (const asked of [first, second]) {
+    const grants = await Promise.all(asked);
+    expect(new Set(grants.map(({ sandbox }) => sandbox)).size).toBe(1);
+    await Promise.all(grants.map((grant) => ann.confirm(grant)));
+  }
+  expect(mesh.provider.created.length).toBe(2);
+}, 20_000);
+
 test("an acquire whose sandbox has ended hears so, and no second one comes of asking again", async () => {
   await using mesh = await testMesh();
   const ann = await mesh.caller();

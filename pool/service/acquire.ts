@@ -17,7 +17,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import { type ReplyTo, type SandboxRecord, VOLATILE } from "../lifecycle/record.ts";
+import { type ReplyTo, type SandboxRecord, VOLATILE, withReply } from "../lifecycle/record.ts";
 import { acquireTimeout } from "../lifecycle/timeout.ts";
 import { decide } from "../pace/pace.ts";
 import { type Bucket, fullBucket } from "../pace/token-bucket.ts";
@@ -42,7 +42,7 @@ interface Waiting {
   readonly known: KnownSpec;
   readonly live: LiveRun;
   readonly requestedAt: number;
-  reply: ReplyTo;
+  replies: ReplyTo[];
   provider: string | undefined;
 }
 
@@ -109,7 +109,7 @@ export class Acquires {
       known,
       live,
       requestedAt: this.#core.now(),
-      reply,
+      replies: [reply],
       provider: undefined,
     };
     this.#enter(key, waiting);
@@ -146,7 +146,7 @@ export class Acquires {
       throw new ConflictError(`acquire ${id} was sent before with other content`, { field: "id" });
     }
     if ("error" in known) throw known.error;
-    known.reply = reply;
+    known.replies = withReply(known.replies, reply);
     this.#runs.extend(known.live, known.head.lease_ms);
     return true;
   }
@@ -199,7 +199,7 @@ export class Acquires {
       if (this.#refused.size <= this.#core.limits.maxTombstones) break;
       this.#refused.delete(oldest);
     }
-    respondError(this.#core, waiting.reply, error);
+    for (const reply of waiting.replies) respondError(this.#core, reply, error);
     this.#runs.dropIfEmpty(waiting.live);
   }
 
@@ -294,7 +294,7 @@ export class Acquires {
       callerDeadlineAt: waiting.requestedAt + head.timeout_ms,
       bootDeadlineAt: now + limits.bootTimeoutMs,
       dieAt: now + Math.min(head.max_life_ms, limits.maxLifeMs),
-      reply: waiting.reply,
+      replies: waiting.replies,
       ...VOLATILE,
     };
     this.#sandboxes.add(record, [{ type: "write" }, { type: "event", what: "creating" }, { type: "create" }]);
