@@ -23,8 +23,8 @@ export interface ConnectOptions extends SettingsOptions {
 /** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
  * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError. */
 export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
-  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal } = options;
-  const settings = resolveSettings(options);
+  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = options;
+  const settings = resolveSettings(where);
   const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);

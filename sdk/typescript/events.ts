@@ -10,6 +10,7 @@ import {
   runEventSubject,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
+import { nothingElse } from "./arguments.ts";
 import type { Caller } from "./wire/caller.ts";
 import { throwIfAborted } from "./wire/pause.ts";
 
@@ -41,8 +42,8 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     wake();
   };
   const { link } = caller;
-  const kinds = filter.what ?? EVENTS;
-  const { run, signal } = filter;
+  const { run, sandbox: _sandbox, what: kinds = EVENTS, signal, ...rest } = filter;
+  nothingElse(rest);
   const subjects =
     run === undefined
       ? [eventWildcard(link.tenant)]

@@ -2,6 +2,7 @@
 import {
   type AnswerOf,
   DEFAULT_LEASE_MS,
+  ID_PATTERN,
   InternalError,
   NotFoundError,
   newUuidV7,
@@ -14,6 +15,7 @@ import {
   UUID_V7_PATTERN,
 } from "../../broker/contract/index.ts";
 import { acquire } from "./acquire.ts";
+import { checkSignal, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import { Renewer } from "./renew/renewer.ts";
@@ -122,7 +124,9 @@ export class Mesh implements AsyncDisposable {
   }
 
   async #acquire(options: AcquireOptions): Promise<Sandbox> {
+    if (typeof options !== "object" || options === null) throw invalid("options", "must name an image");
     const { run = this.defaultRun, timeout, signal, lease = this.#lease, maxLife, id, ...spec } = options;
+    checkSignal(signal);
     const leaseMs = lease === undefined ? DEFAULT_LEASE_MS : milliseconds(lease, "lease");
     const request = {
       id: id ?? newUuidV7(),
@@ -154,6 +158,8 @@ export class Mesh implements AsyncDisposable {
    * are released again and the first error is thrown.
    */
   async acquireMany(count: number, options: AcquireManyOptions): Promise<Sandbox[]> {
+    if (!Number.isSafeInteger(count) || count < 0)
+      throw invalid("count", "must be a whole number, 0 or more");
     const { atLeast = count, ...each } = options;
     const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
     const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
@@ -165,21 +171,27 @@ export class Mesh implements AsyncDisposable {
 
   /** A run: its sandboxes are renewed together, and closing it ends them all at once. Default: a new one. */
   run(id?: string, options: { lease?: Duration } = {}): Run {
+    if (id !== undefined && !(typeof id === "string" && ID_PATTERN.test(id)))
+      throw invalid("run", "must be 1 to 63 of a-z, 0-9 and '-', and start with a letter or digit");
+    const { lease = this.#lease, ...rest } = options;
+    nothingElse(rest);
     const run = id ?? newRunId(this.user);
     this.#tenure.own(run);
-    return new Run(this, run, options.lease ?? this.#lease);
+    return new Run(this, run, lease);
   }
 
   /** A handle to a sandbox that was acquired elsewhere. It is neither renewed nor, by itself, released, and no lease
    * guards it. Nothing is asked. */
   sandbox(id: string): Sandbox {
+    if (typeof id !== "string") throw invalid("sandbox", "must be a sandbox's id");
     const target = { sandbox: id, fence: {} };
     return new Sandbox(new Box(this.#caller, this.#pulse, new Lifeline(), target), this.#owner);
   }
 
   /** The tenant's sandboxes, or a run's, by id. */
   async list(options: { run?: string; signal?: AbortSignal } = {}): Promise<SandboxView[]> {
-    const { run, signal } = options;
+    const { run, signal, ...rest } = options;
+    nothingElse(rest);
     const sandboxes: SandboxView[] = [];
     for (let after: string | undefined; ; ) {
       const request = { ...(run !== undefined && { run }), ...(after !== undefined && { after }) };
@@ -192,7 +204,7 @@ export class Mesh implements AsyncDisposable {
 
   /** The pool in figures. */
   status(options: { signal?: AbortSignal } = {}): Promise<AnswerOf<(typeof POOL_VERBS)["status"]>> {
-    return this.#caller.pool("status", {}, options);
+    return this.#caller.pool("status", {}, onlySignal(options));
   }
 
   /** Renews a run once. What this connection acquired is renewed by itself. Throws NotFoundError. */
@@ -215,7 +227,8 @@ export class Mesh implements AsyncDisposable {
     const order = orderOf(what);
     const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const { signal, mustExist } = options;
+    const { signal, mustExist, ...rest } = options;
+    nothingElse(rest);
     const answer = await this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
     if (mustExist === true && answer.known === 0) {
       const [[kind, id] = []] = Object.entries(order);
@@ -244,7 +257,8 @@ export class Mesh implements AsyncDisposable {
   drain(
     options: { on?: boolean; releaseAll?: boolean } = {},
   ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
-    const { on = true, releaseAll = false } = options;
+    const { on = true, releaseAll = false, ...rest } = options;
+    nothingElse(rest);
     return this.#caller.pool("drain", { on, release_all: releaseAll }, { timeoutMs: RELEASE_TIMEOUT_MS });
   }
 
@@ -281,7 +295,14 @@ export class Mesh implements AsyncDisposable {
 const newRunId = (user: string): string => `${user.slice(0, 40)}-${randomName(10)}`;
 
 function orderOf(what: Releasable): { sandbox: string } | { lease: string } | { run: string } {
-  if (typeof what !== "string") return what;
+  if (typeof what !== "string") {
+    if (typeof what !== "object" || what === null)
+      throw invalid(
+        "what",
+        "must be a sandbox, a lease or a run: text, or one of { sandbox }, { lease }, { run }",
+      );
+    return what;
+  }
   if (what.startsWith(SANDBOX_PREFIX)) return { sandbox: what };
   return UUID_V7_PATTERN.test(what) ? { lease: what } : { run: what };
 }

@@ -1,11 +1,13 @@
 // A sandbox, as a user holds it.
-import type {
-  AnswerOf,
-  Grant,
-  InfoAnswer,
-  SANDBOX_VERBS,
-  SandboxLostError,
+import {
+  type AnswerOf,
+  type Grant,
+  type InfoAnswer,
+  type SANDBOX_VERBS,
+  type SandboxLostError,
+  UUID_V7_PATTERN,
 } from "../../broker/contract/index.ts";
+import { invalid, onlySignal } from "./arguments.ts";
 import { Command, type StartOptions, start } from "./command/command.ts";
 import { type ExecOptions, exec } from "./command/exec.ts";
 import type { ExecResult } from "./command/result.ts";
@@ -79,12 +81,13 @@ export class Sandbox implements AsyncDisposable {
 
   /** A handle to a command by its id, also one that another client started. */
   command(id: string): Command {
+    if (!UUID_V7_PATTERN.test(id)) throw invalid("id", "must be a command's id, a UUIDv7");
     return new Command(this.#box, id);
   }
 
   /** The commands that run, and those whose result is still held. */
   async commands(options: Abortable = {}): Promise<AnswerOf<(typeof SANDBOX_VERBS)["commands"]>["commands"]> {
-    return (await this.#box.caller.sandbox(this.#box.target, "commands", {}, options)).commands;
+    return (await this.#box.caller.sandbox(this.#box.target, "commands", {}, onlySignal(options))).commands;
   }
 
   /** Opens a persistent shell. */
@@ -112,12 +115,12 @@ export class Sandbox implements AsyncDisposable {
   /** Resolves when the daemon has answered; to the time that took, ms. */
   async ping(options: Abortable = {}): Promise<number> {
     const begun = performance.now();
-    await this.#box.caller.sandbox(this.#box.target, "ping", {}, options);
+    await this.#box.caller.sandbox(this.#box.target, "ping", {}, onlySignal(options));
     return performance.now() - begun;
   }
 
   info(options: Abortable = {}): Promise<InfoAnswer> {
-    return this.#box.caller.sandbox(this.#box.target, "info", {}, options);
+    return this.#box.caller.sandbox(this.#box.target, "info", {}, onlySignal(options));
   }
 
   /** Ends the sandbox; resolves when it is gone, and verified so. Releasing what is gone succeeds. */

@@ -5,6 +5,7 @@ import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { check, InvalidRequestError } from "../../broker/contract/index.ts";
 import { identityOf, parseCreds } from "../../broker/credentials/index.ts";
+import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
 
 /** `$SANDMESH_HOME/mesh.json`: written by `sandmesh up`, there only while that mesh is up. */
@@ -52,8 +53,12 @@ export function resolveSettings(
   options: SettingsOptions = {},
   env: NodeJS.ProcessEnv = process.env,
 ): Settings {
-  const givenUrl = options.url ?? (env.SANDMESH_URL || undefined);
-  const givenCredentials = options.credentials ?? (env.SANDMESH_CREDS || undefined);
+  const { url: optionUrl, credentials: optionCredentials, tenant: asTenant, user: asUser, ...rest } = options;
+  nothingElse(rest);
+  for (const [field, value] of Object.entries(options))
+    if (typeof value !== "string" && value !== undefined) throw invalid(field, "must be text");
+  const givenUrl = optionUrl ?? (env.SANDMESH_URL || undefined);
+  const givenCredentials = optionCredentials ?? (env.SANDMESH_CREDS || undefined);
   const file = givenUrl === undefined || givenCredentials === undefined ? readMeshFile(env) : undefined;
   const url = givenUrl ?? file?.url;
   const credentials = givenCredentials ?? file?.credentials;
@@ -61,8 +66,8 @@ export function resolveSettings(
 
   const text = credentials.includes("-----BEGIN") ? credentials : readCredentials(credentials);
   const identity = identityOf(parseCreds(text).jwt);
-  const tenant = options.tenant ?? identity.tenant;
-  const user = options.user ?? identity.user;
+  const tenant = asTenant ?? identity.tenant;
+  const user = asUser ?? identity.user;
   if (tenant === undefined || user === undefined) {
     throw new InvalidRequestError(
       `the credential is a ${identity.role}'s, which names no tenant and user: a user's is needed`,

@@ -1,5 +1,6 @@
 // What a sandbox shall be, as a user writes it, and as the wire carries it.
-import { check, InvalidRequestError, SandboxSpec } from "../../broker/contract/index.ts";
+import { check, SandboxSpec } from "../../broker/contract/index.ts";
+import { invalid, type Names, onlyKnown } from "./arguments.ts";
 import { bytes, type Size } from "./units.ts";
 
 export interface SpecOptions {
@@ -36,6 +37,9 @@ export interface SpecOptions {
   labels?: Record<string, string>;
 }
 
+type Volume = NonNullable<SpecOptions["volumes"]>[number];
+const VOLUME_NAMES: Names<Volume> = { name: true, source: true, mountPath: true };
+
 type Optional<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
 /** T, with what may be undefined left out instead. */
 export type Defined<T> = { [K in Exclude<keyof T, Optional<T>>]: T[K] } & {
@@ -47,32 +51,31 @@ export function defined<T extends object>(value: T): Defined<T> {
   return Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as Defined<T>;
 }
 
-const KNOWN = new Set([
-  "image",
-  "imagePullSecrets",
-  "cpu",
-  "memory",
-  "disk",
-  "pids",
-  "env",
-  "user",
-  "cwd",
-  "network",
-  "volumes",
-  "sidecars",
-  "extendedResources",
-  "entrypoint",
-  "template",
-  "provider",
-  "labels",
-]);
+const NAMES: Names<SpecOptions> = {
+  image: true,
+  imagePullSecrets: true,
+  cpu: true,
+  memory: true,
+  disk: true,
+  pids: true,
+  env: true,
+  user: true,
+  cwd: true,
+  network: true,
+  volumes: true,
+  sidecars: true,
+  extendedResources: true,
+  entrypoint: true,
+  template: true,
+  provider: true,
+  labels: true,
+};
 
 /** Throws InvalidRequestError that names the field at fault, before anything is sent. */
 export function specOf(options: SpecOptions): SandboxSpec {
-  const unknown = Object.keys(options).find((key) => !KNOWN.has(key));
-  if (unknown !== undefined) {
-    throw new InvalidRequestError(`${unknown}: there is no such option of a sandbox`, { field: unknown });
-  }
+  onlyKnown(options, NAMES);
+  if (options.volumes !== undefined && !Array.isArray(options.volumes))
+    throw invalid("volumes", "must be a list");
   return check(
     SandboxSpec,
     defined({
@@ -86,11 +89,11 @@ export function specOf(options: SpecOptions): SandboxSpec {
       user: options.user,
       cwd: options.cwd,
       network: options.network,
-      volumes: options.volumes?.map(({ name, source, mountPath }) => ({
-        name,
-        source,
-        mount_path: mountPath,
-      })),
+      volumes: options.volumes?.map((volume) => {
+        onlyKnown(volume, VOLUME_NAMES);
+        const { mountPath: mount_path, ...rest } = volume;
+        return { ...rest, mount_path };
+      }),
       sidecars: options.sidecars,
       extended_resources: options.extendedResources,
       entrypoint: options.entrypoint,

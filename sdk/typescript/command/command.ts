@@ -1,5 +1,6 @@
 // A command that was started and not waited for; also one that another client started.
 import { newUuidV7 } from "../../../broker/contract/index.ts";
+import { nothingElse, onlySignal } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
 import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
@@ -38,26 +39,28 @@ export class Command {
   /** Its output, from the start or from an offset, then as it comes. Leaving the loop leaves the command alone.
    * Throws UnknownCommandError, OutputGoneError. */
   attach(options: AttachOptions = {}): CommandStream {
-    const { from, signal } = options;
+    const { from, signal, ...rest } = options;
+    nothingElse(rest);
     const follower = new Follower(this.#box, { id: this.id, signal, ...(from && { from }) });
     return new CommandStream(this.#box, this.id, follower, { onLeave: "leave" });
   }
 
   /** Its end, with all output still held. Aborting ends the waiting, not the command. */
   wait(options: { signal?: AbortSignal } = {}): Promise<ExecResult> {
-    return collect(this.#box, new Follower(this.#box, { id: this.id, keep: "tail", signal: options.signal }));
+    return collect(this.#box, new Follower(this.#box, { id: this.id, keep: "tail", ...onlySignal(options) }));
   }
 
   /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. */
   async signal(name: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
     const { caller, target } = this.#box;
-    return (await caller.sandbox(target, "signal", { id: this.id, signal: name }, options)).running;
+    return (await caller.sandbox(target, "signal", { id: this.id, signal: name }, onlySignal(options)))
+      .running;
   }
 
   /** Ends it with its whole process tree; resolves to whether it still ran. Its outcome is `canceled`. */
   async cancel(options: { signal?: AbortSignal } = {}): Promise<boolean> {
     const { caller, target } = this.#box;
-    return (await caller.sandbox(target, "cancel", { id: this.id }, options)).running;
+    return (await caller.sandbox(target, "cancel", { id: this.id }, onlySignal(options))).running;
   }
 
   /** Sets the window of its terminal. */

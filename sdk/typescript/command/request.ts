@@ -1,10 +1,6 @@
 // Options of a command, as users write them, and the exec request that they become.
-import {
-  DEFAULT_CREDIT_BYTES,
-  type ExecRequest,
-  InvalidRequestError,
-  MAX_CHUNK_BYTES,
-} from "../../../broker/contract/index.ts";
+import { DEFAULT_CREDIT_BYTES, type ExecRequest, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
+import { bytesOf, checkSignal, invalid, isIterable, type Names, onlyKnown } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
@@ -48,6 +44,29 @@ export interface CommandOptions {
   id?: string;
 }
 
+/** Of all ways to run a command; those that are not of one of them are taken out before. */
+const NAMES: Names<CommandOptions & { check?: boolean; stdinOpen?: boolean }> = {
+  cwd: true,
+  env: true,
+  envReplace: true,
+  user: true,
+  umask: true,
+  nice: true,
+  rlimits: true,
+  stdin: true,
+  timeout: true,
+  grace: true,
+  outputLimit: true,
+  keep: true,
+  merge: true,
+  wait: true,
+  session: true,
+  signal: true,
+  id: true,
+  check: true,
+  stdinOpen: true,
+};
+
 export type WireExec = SandboxRequest<"exec">;
 
 /** How far output may be ahead of its reader, per stream. */
@@ -73,21 +92,44 @@ export function unlimited<O extends CommandOptions>(options: O): O {
   return limited ? options : { ...options, outputLimit: UNLIMITED_BYTES };
 }
 
-/** A text is a line for the shell, an array a program and its arguments. */
+function commandOf(command: string | readonly string[]): { argv?: string[]; shell?: string } {
+  if (typeof command === "string") return { shell: command };
+  if (Array.isArray(command) && command.every((word) => typeof word === "string"))
+    return { argv: [...command] };
+  throw invalid(
+    "command",
+    "must be text (a line for the shell) or a list of texts (a program and its arguments)",
+  );
+}
+
+function checkEnv(env: CommandOptions["env"]): void {
+  if (env === undefined) return;
+  if (typeof env !== "object" || env === null || Array.isArray(env)) throw invalid("env", "must be a map");
+  for (const name in env) {
+    const value: unknown = env[name];
+    if (typeof value !== "string" && value !== null)
+      throw invalid(`env.${name}`, "must be text, or null to remove it");
+  }
+}
+
+/** A text is a line for the shell, an array a program and its arguments. Throws InvalidRequestError that names the
+ * option at fault. */
 export function prepare(
   command: string | readonly string[],
   options: CommandOptions,
   id: string,
   stdinOpen = false,
 ): Prepared {
+  onlyKnown(options, NAMES);
+  checkEnv(options.env);
+  checkSignal(options.signal);
   const timeoutMs =
     options.timeout === undefined ? undefined : Math.max(1, milliseconds(options.timeout, "timeout"));
   const graceMs = options.grace === undefined ? undefined : milliseconds(options.grace, "grace");
   const { inline, rest } = splitStdin(options.stdin);
   const request = defined({
     id,
-    argv: typeof command === "string" ? undefined : [...command],
-    shell: typeof command === "string" ? command : undefined,
+    ...commandOf(command),
     session: options.session,
     cwd: options.cwd,
     env: options.env,
@@ -115,11 +157,11 @@ export function prepare(
 function splitStdin(stdin: Input | undefined): { inline: Uint8Array | undefined; rest: Prepared["stdin"] } {
   if (stdin === undefined) return { inline: undefined, rest: undefined };
   if (typeof stdin === "string" || stdin instanceof Uint8Array) {
-    const all = typeof stdin === "string" ? Buffer.from(stdin, "utf8") : stdin;
+    const all = bytesOf(stdin, "stdin");
     return all.length <= MAX_CHUNK_BYTES
       ? { inline: all, rest: undefined }
       : { inline: undefined, rest: [all] };
   }
-  if (Symbol.asyncIterator in stdin || Symbol.iterator in stdin) return { inline: undefined, rest: stdin };
-  throw new InvalidRequestError("stdin: must be text, bytes or an iterable of them", { field: "stdin" });
+  if (isIterable(stdin)) return { inline: undefined, rest: stdin };
+  throw invalid("stdin", "must be text, bytes or an iterable of them");
 }

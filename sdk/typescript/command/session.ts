@@ -1,5 +1,6 @@
 // A persistent shell: folder, variables, functions and background jobs live on from one line to the next.
 import { newUuidV7 } from "../../../broker/contract/index.ts";
+import { nothingElse } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type ExecOptions, exec, feed, followed } from "./exec.ts";
@@ -57,8 +58,8 @@ export class Session implements AsyncDisposable {
 }
 
 export async function openSession(box: Box, options: ShellOptions): Promise<Session> {
-  const { shell, cwd, env, signal } = options;
-  const session = options.name ?? `s-${newUuidV7()}`;
+  const { shell, cwd, env, signal, name: session = `s-${newUuidV7()}`, ...rest } = options;
+  nothingElse(rest);
   const request = defined({ session, shell, cwd, env });
   return new Session(box, await box.caller.sandbox(box.target, "session_open", request, { signal }));
 }

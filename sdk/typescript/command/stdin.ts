@@ -1,5 +1,6 @@
 // A command's standard input: written at offsets, so that a repeated part is taken once.
 import { ConnectionError, SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
+import { bytesOf } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
@@ -63,7 +64,7 @@ export class StdinWriter {
    * known, SessionClosedError (`closed`) after `close`, and what the connection throws. */
   async write(data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
     if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
-    const all = typeof data === "string" ? Buffer.from(data, "utf8") : data;
+    const all = bytesOf(data, "data");
     if (all.length > 0) await this.#enqueue(all, false, signal);
   }
 

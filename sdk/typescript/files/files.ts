@@ -6,6 +6,7 @@ import {
   newUuidV7,
   type SearchAnswer,
 } from "../../../broker/contract/index.ts";
+import { bytesOf, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
@@ -62,7 +63,8 @@ export class Files {
 
   /** A file's bytes, or a range of them, in memory. */
   read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
-    const { offset, length, signal } = options;
+    const { offset, length, signal, ...rest } = options;
+    nothingElse(rest);
     return readAll(this.#box, defined({ path, offset, length }), signal);
   }
 
@@ -73,15 +75,17 @@ export class Files {
 
   /** A file's bytes as they come, with constant memory. Throws ConnectionError where it was cut off. */
   readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
-    const { offset, length, signal } = options;
+    const { offset, length, signal, ...rest } = options;
+    nothingElse(rest);
     return readFrames(this.#box, "read", defined({ path, offset, length }), signal);
   }
 
   /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. */
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
-    const { signal, mtimeMs, ...rest } = options;
-    const request = defined({ path, mtime_ms: mtimeMs, ...rest });
-    if (options.append === true) return await this.#append(request, content, signal);
+    const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = options;
+    nothingElse(rest);
+    const request = defined({ path, mtime_ms: mtimeMs, mode, uid, gid, append, parents, fsync });
+    if (append === true) return await this.#append(request, content, signal);
     return await this.#transfer("write", request, sourceOf(content), signal);
   }
 
@@ -142,8 +146,9 @@ export class Files {
 
   /** What is at a path; with `follow: false` of a symlink itself. */
   stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
-    const { signal, ...rest } = options;
-    return this.#box.caller.sandbox(this.#box.target, "stat", { path, ...rest }, { signal });
+    const { signal, follow, ...rest } = options;
+    nothingElse(rest);
+    return this.#box.caller.sandbox(this.#box.target, "stat", defined({ path, follow }), { signal });
   }
 
   /** Whether something is at a path. */
@@ -164,7 +169,7 @@ export class Files {
     const entries: FileStat[] = [];
     for (let after: string | undefined; ; ) {
       const request = defined({ path, after, limit: PAGE });
-      const page = await caller.sandbox(target, "list", request, options);
+      const page = await caller.sandbox(target, "list", request, onlySignal(options));
       entries.push(...page.entries);
       after = page.entries.at(-1)?.path.split("/").at(-1);
       if (!page.more || after === undefined) return entries;
@@ -176,24 +181,26 @@ export class Files {
     path: string,
     options: { recursive?: boolean; missingOk?: boolean } & Abortable = {},
   ): Promise<void> {
-    const { recursive, missingOk, signal } = options;
+    const { recursive, missingOk, signal, ...rest } = options;
+    nothingElse(rest);
     const request = defined({ path, recursive, missing_ok: missingOk });
     await this.#box.caller.sandbox(this.#box.target, "remove", request, { signal });
   }
 
   /** Makes a folder, and with `parents` (default) what leads to it. */
   async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
-    const { signal, ...rest } = options;
-    await this.#box.caller.sandbox(this.#box.target, "mkdir", { path, ...rest }, { signal });
+    const { signal, mode, parents, ...rest } = options;
+    nothingElse(rest);
+    await this.#box.caller.sandbox(this.#box.target, "mkdir", defined({ path, mode, parents }), { signal });
   }
 
   async rename(from: string, to: string, options: Abortable = {}): Promise<void> {
-    await this.#box.caller.sandbox(this.#box.target, "rename", { from, to }, options);
+    await this.#box.caller.sandbox(this.#box.target, "rename", { from, to }, onlySignal(options));
   }
 
   /** A file or folder as a tar stream (pax). */
   pack(path: string, options: Abortable = {}): AsyncIterable<Uint8Array> {
-    return readFrames(this.#box, "pack", { path }, options.signal);
+    return readFrames(this.#box, "pack", { path }, onlySignal(options).signal);
   }
 
   /** A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
@@ -203,19 +210,25 @@ export class Files {
     tar: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
     options: { owner?: boolean } & Abortable = {},
   ): Promise<number> {
-    const { signal, ...rest } = options;
-    return await this.#transfer("unpack", { path, ...rest }, tar, signal);
+    const { signal, owner, ...rest } = options;
+    nothingElse(rest);
+    return await this.#transfer("unpack", defined({ path, owner }), sourceOf(tar), signal);
   }
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
     const { caller, target } = this.#box;
-    return caller.sandbox(target, "hash", { path }, { ...options, once: true, timeoutMs: HASH_MS });
+    return caller.sandbox(
+      target,
+      "hash",
+      { path },
+      { ...onlySignal(options), once: true, timeoutMs: HASH_MS },
+    );
   }
 
   /** Sets permission bits, such as 0o755. */
   async chmod(path: string, mode: number, options: Abortable = {}): Promise<void> {
-    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, mode }, options);
+    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, mode }, onlySignal(options));
   }
 
   /** Sets owner and group; what is left out stays. With `follow: false` of a symlink itself. */
@@ -224,7 +237,10 @@ export class Files {
     owner: { uid?: number; gid?: number; follow?: boolean },
     options: Abortable = {},
   ): Promise<void> {
-    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, ...owner }, options);
+    const { uid, gid, follow, ...rest } = owner;
+    nothingElse(rest);
+    const request = defined({ path, uid, gid, follow });
+    await this.#box.caller.sandbox(this.#box.target, "attributes", request, onlySignal(options));
   }
 
   /** Paths below `folder` that match `pattern` (`*` and `?` within a name, `**` for any depth, `[abc]`, `{a,b}`), in
@@ -233,7 +249,8 @@ export class Files {
     pattern: string,
     options: { folder?: string; hidden?: boolean } & Abortable = {},
   ): Promise<string[]> {
-    const { folder: path = ".", hidden, signal } = options;
+    const { folder: path = ".", hidden, signal, ...rest } = options;
+    nothingElse(rest);
     const { caller, target } = this.#box;
     const paths: string[] = [];
     for (let after: string | undefined; ; ) {
@@ -248,8 +265,9 @@ export class Files {
   /** Lines that contain `text` (no pattern language) in the files below a folder, or in one file; `more` says whether
    * there may be others. Binary files are left out. */
   search(text: string, path = ".", options: SearchOptions = {}): Promise<SearchAnswer> {
-    const { signal, ignoreCase, ...rest } = options;
-    const request = defined({ path, text, ignore_case: ignoreCase, ...rest });
+    const { signal, ignoreCase, files, hidden, limit, ...rest } = options;
+    nothingElse(rest);
+    const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
     return this.#box.caller.sandbox(this.#box.target, "search", request, asked);
   }
@@ -275,6 +293,7 @@ export class Files {
 }
 
 function sourceOf(content: Content): Exclude<Content, string | Uint8Array> {
-  if (typeof content === "string") return [Buffer.from(content, "utf8")];
-  return content instanceof Uint8Array ? [content] : content;
+  if (typeof content === "string" || content instanceof Uint8Array) return [bytesOf(content, "content")];
+  if (isIterable(content)) return content;
+  throw invalid("content", "must be text, bytes or an iterable of them");
 }

@@ -6,6 +6,7 @@ import {
   type RequestOf,
   type SANDBOX_VERBS,
 } from "../../../broker/contract/index.ts";
+import { nothingElse } from "../arguments.ts";
 import { Follower } from "../command/follow.ts";
 import { CREDIT_BYTES } from "../command/request.ts";
 import { StdinWriter } from "../command/stdin.ts";
@@ -101,7 +102,8 @@ export interface Forward extends AsyncDisposable {
 
 /** Throws what listening throws (EADDRINUSE, EACCES). */
 export async function forward(box: Box, port: number, options: ForwardOptions): Promise<Forward> {
-  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1" } = options;
+  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1", ...rest } = options;
+  nothingElse(rest);
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     track(sockets, socket);
@@ -122,7 +124,8 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
 
 /** Throws ProviderError where the sandbox cannot listen there, and what a command throws. */
 export async function expose(box: Box, localPort: number, options: ExposeOptions): Promise<Forward> {
-  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1" } = options;
+  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1", ...rest } = options;
+  nothingElse(rest);
   const sockets = new Set<Socket>();
   const stream = open(box, { type: "listen", host, port });
   const numbers = lines(stream);

@@ -6,6 +6,7 @@ import {
   MAX_CHUNK_BYTES,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
+import { bytesOf } from "../arguments.ts";
 import { pause } from "./pause.ts";
 
 export interface Part {
@@ -41,7 +42,7 @@ export async function* partsOf(source: Source): AsyncGenerator<Part, void, void>
   let filled = 0;
   let offset = 0;
   for await (const piece of source) {
-    const data = typeof piece === "string" ? Buffer.from(piece, "utf8") : piece;
+    const data = bytesOf(piece, "content");
     let used = 0;
     while (used < data.length) {
       // Sent only when more has come: so that the last part, whatever its length, is known to be the last.

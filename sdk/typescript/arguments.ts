@@ -1,0 +1,46 @@
+// What callers hand in: programs in plain JavaScript, and those with a typing error, learn which argument is at fault
+// before anything is sent.
+import { InvalidRequestError } from "../../broker/contract/index.ts";
+
+export const invalid = (field: string, must: string): InvalidRequestError =>
+  new InvalidRequestError(`${field}: ${must}`, { field });
+
+/** For the rest of `const { known, …, ...rest } = options`: the compiler holds that all known ones are taken out. Throws
+ * InvalidRequestError that names what is left. */
+export function nothingElse(rest: { readonly [key: string]: never }): void {
+  for (const key in rest) throw invalid(key, "there is no such option here");
+}
+
+/** The names of all options of an interface; the compiler holds that none is missing. */
+export type Names<Options> = { readonly [K in keyof Required<Options>]: true };
+
+/** Throws InvalidRequestError that names the first option that is none of `names`. */
+export function onlyKnown<Options extends object>(options: Options, names: Names<Options>): void {
+  if (typeof options !== "object" || options === null) throw invalid("options", "must be an object");
+  for (const key in options)
+    if (!Object.hasOwn(names, key)) throw invalid(key, "there is no such option here");
+}
+
+export const isIterable = (value: unknown): value is Iterable<unknown> | AsyncIterable<unknown> =>
+  typeof value === "object" && value !== null && (Symbol.asyncIterator in value || Symbol.iterator in value);
+
+/** Text as UTF-8, or the bytes as they are; throws InvalidRequestError for anything else. */
+export function bytesOf(data: string | Uint8Array, field: string): Uint8Array {
+  if (typeof data === "string") return Buffer.from(data, "utf8");
+  if (data instanceof Uint8Array) return data;
+  throw invalid(field, "must be text or bytes");
+}
+
+/** Throws InvalidRequestError where it is none, such as the name of a signal of processes. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal !== undefined && typeof signal?.addEventListener !== "function")
+    throw invalid("signal", "must be an AbortSignal");
+}
+
+/** Of options that are a signal or nothing. */
+export function onlySignal(options: { signal?: AbortSignal }): { signal: AbortSignal | undefined } {
+  const { signal, ...rest } = options;
+  nothingElse(rest);
+  checkSignal(signal);
+  return { signal };
+}
