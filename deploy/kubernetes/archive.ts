@@ -47,7 +47,11 @@ export function imageConfig(layers: readonly Uint8Array[], config: Record<string
 }
 
 /** Writes one at `path`, and answers that. */
-export async function makeDockerArchive(path: string, parts: ImageParts, tag: string): Promise<string> {
+export async function makeDockerArchive(
+  path: string,
+  parts: ImageParts,
+  tag = "small:latest",
+): Promise<string> {
   const layers = await Promise.all(parts.layers.map(makeTar));
   const names = layers.map((layer) => `${sha256(layer)}/layer.tar`);
   const configJson = imageConfig(layers, parts.config);

@@ -1,20 +1,16 @@
 // Makers of small images, without any registry: root file systems, OCI layouts and docker-archive tars.
-import { createHash } from "node:crypto";
 import { chmod, copyFile, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { gzipSync } from "node:zlib";
-import { pack } from "tar-stream";
+import {
+  type Entry,
+  type ImageParts,
+  imageConfig,
+  makeTar,
+  sha256,
+} from "../../deploy/kubernetes/archive.ts";
 
-/** One entry of a layer. A whiteout is a file whose name starts with `.wh.` (OCI image-spec, layer.md). */
-export interface Entry {
-  name: string;
-  type?: "file" | "directory" | "symlink" | "link";
-  content?: string | Buffer;
-  linkname?: string;
-  mode?: number;
-  uid?: number;
-  gid?: number;
-}
+export { type Entry, makeDockerArchive, makeTar } from "../../deploy/kubernetes/archive.ts";
 
 /** Where Debian's package busybox-static puts it. */
 export const BUSYBOX = "/bin/busybox";
@@ -80,44 +76,18 @@ export async function makeStaticRoot(folder: string): Promise<string> {
   return folder;
 }
 
-/** A tar of `entries`, in their order. */
-export async function makeTar(entries: Entry[]): Promise<Buffer> {
-  const tar = pack();
-  for (const { name, type = "file", content = "", linkname, mode, uid = 0, gid = 0 } of entries) {
-    const data = type === "file" ? Buffer.from(content) : Buffer.alloc(0);
-    const known = { name, size: data.length, mtime: new Date(0), uid, gid };
-    const header = { ...known, mode: mode ?? (type === "directory" ? 0o755 : 0o644) };
-    if (linkname === undefined) tar.entry({ ...header, type }, data);
-    else tar.entry({ ...header, type, linkname }, data);
-  }
-  tar.finalize();
-  const parts: Buffer[] = [];
-  for await (const part of tar) if (part instanceof Uint8Array) parts.push(Buffer.from(part));
-  return Buffer.concat(parts);
-}
-
-export interface ImageParts {
-  /** Lowest first. */
-  layers: Entry[][];
-  /** Docker's `config` of the image: Env, User, WorkingDir, Entrypoint, Cmd. */
-  config?: Record<string, unknown>;
+interface LayoutParts extends ImageParts {
   /** Compress the layers, as registries do; default true. */
   gzip?: boolean;
 }
 
-const sha256 = (data: Uint8Array): string => createHash("sha256").update(data).digest("hex");
-
-async function build({ layers, config = {}, gzip = true }: ImageParts) {
+async function build({ layers, config = {}, gzip = true }: LayoutParts) {
   const tars = await Promise.all(layers.map(makeTar));
-  const blobs = tars.map((tar) => (gzip ? gzipSync(tar) : tar));
-  const diffIds = tars.map((tar) => `sha256:${sha256(tar)}`);
-  const architecture = process.arch === "arm64" ? "arm64" : "amd64";
-  const whole = { architecture, os: "linux", config, rootfs: { type: "layers", diff_ids: diffIds } };
-  return { blobs, configJson: Buffer.from(JSON.stringify(whole)) };
+  return { blobs: tars.map((tar) => (gzip ? gzipSync(tar) : tar)), configJson: imageConfig(tars, config) };
 }
 
 /** An OCI layout folder (image-spec, image-layout.md). Answers the blobs' paths, layers first, for tests that damage one. */
-export async function makeOciLayout(folder: string, parts: ImageParts): Promise<string[]> {
+export async function makeOciLayout(folder: string, parts: LayoutParts): Promise<string[]> {
   const { blobs, configJson } = await build(parts);
   const paths: string[] = [];
   await mkdir(join(folder, "blobs/sha256"), { recursive: true });
@@ -137,26 +107,4 @@ export async function makeOciLayout(folder: string, parts: ImageParts): Promise<
   await writeFile(join(folder, "index.json"), JSON.stringify({ schemaVersion: 2, manifests: [entry] }));
   await writeFile(join(folder, "oci-layout"), JSON.stringify({ imageLayoutVersion: "1.0.0" }));
   return paths;
-}
-
-/** A docker-archive tar, as `docker save` before version 25 wrote it: plain layers, manifest.json. */
-export async function makeDockerArchive(
-  path: string,
-  parts: ImageParts,
-  tag = "small:latest",
-): Promise<string> {
-  const { blobs, configJson } = await build({ ...parts, gzip: false });
-  const layers = blobs.map((blob) => `${sha256(blob)}/layer.tar`);
-  const config = `${sha256(configJson)}.json`;
-  const manifest = JSON.stringify([{ Config: config, RepoTags: [tag], Layers: layers }]);
-  const files = new Map(layers.map((name, i) => [name, blobs[i] ?? Buffer.alloc(0)]));
-  await writeFile(
-    path,
-    await makeTar([
-      ...[...files].map(([name, content]): Entry => ({ name, content })),
-      { name: config, content: configJson },
-      { name: "manifest.json", content: manifest },
-    ]),
-  );
-  return path;
 }

@@ -25,7 +25,9 @@
 #ifndef LOOK_EVERY_S
 #define LOOK_EVERY_S 60
 #endif
+#ifndef VERIFY_EVERY
 #define VERIFY_EVERY 60  // looks
+#endif
 #define SUMS "SHA256SUMS"
 
 typedef int (*Each)(const char *sum, const char *name, void *with);
