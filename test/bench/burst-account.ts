@@ -56,7 +56,7 @@ async function audited(from: number): Promise<{ pool: number; byUser: Counts }> 
 }
 
 /** Process ids of the cluster's programs, by name. */
-export function clusterPids(): Record<string, number[]> {
+function clusterPids(): Record<string, number[]> {
   const folder = join(DIR, "pids");
   return Object.fromEntries(
     readdirSync(folder).map((name) => [
@@ -66,18 +66,17 @@ export function clusterPids(): Record<string, number[]> {
   );
 }
 
-export interface Spent {
-  /** CPU seconds by program. */
-  cpu: Record<string, number>;
-}
+/** CPU seconds by program. */
+export type Cpu = Record<string, number>;
 
-/** Begins to count the CPU time of these; the result is to be asked before they end. */
-export function meter(pids: Record<string, readonly number[]>): () => Record<string, number> {
-  const before = Object.entries(pids).map(([name, of]) => [name, of, usageOf(of).cpuS] as const);
-  return () =>
-    Object.fromEntries(
-      before.map(([name, of, cpuS]) => [`${name}_cpu_s`, round(usageOf(of).cpuS - cpuS, 2)]),
-    );
+/** Begins to count the CPU time of the cluster's programs and of these; to be asked before they end. */
+export function meter(pids: Record<string, readonly number[]>): () => Cpu {
+  const all = Object.entries({ ...clusterPids(), ...pids });
+  const before = all.map(([name, of]) => [name, of, usageOf(of).cpuS] as const);
+  return () => {
+    const spent = before.map(([name, of, cpuS]) => [name, round(usageOf(of).cpuS - cpuS, 2)] as const);
+    return Object.fromEntries(spent.filter(([, cpuS]) => cpuS > 0));
+  };
 }
 
 export interface Writes {

@@ -6,7 +6,7 @@ import { randomName } from "../../broker/contract/index.ts";
 import { kubectl } from "../e2e-cluster/cluster.ts";
 import { ClusterMesh } from "../e2e-cluster/mesh.ts";
 import { percentile, progress, round } from "./bench.ts";
-import { clusterPids, countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
+import { countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
 import { type Kubelets, startKubelets } from "./burst-kubelets-start.ts";
 import { nonePods, openApi, podsLeft } from "./burst-pods.ts";
 import { inTime } from "./burst-wait.ts";
@@ -121,10 +121,7 @@ async function measured(options: BurstOptions, cluster: ClusterMesh, kubelets: K
   const { n, end } = options;
   const { pool, server } = cluster;
   const writes = await countWrites();
-  const { apiserver = [], etcd = [] } = clusterPids();
   const spent = meter({
-    apiserver,
-    etcd,
     pool: [pool.pid],
     nats: [server.pid],
     daemons: [kubelets.pid],

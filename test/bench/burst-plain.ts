@@ -17,6 +17,7 @@ import {
 import { connect } from "../../broker/link/connect.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { percentile } from "./bench.ts";
+import { type Cpu, meter } from "./burst-account.ts";
 import { startKubelets } from "./burst-kubelets-start.ts";
 import { openApi, PODS, removePods, watchPods } from "./burst-pods.ts";
 import { inTime } from "./burst-wait.ts";
@@ -24,6 +25,7 @@ import { inTime } from "./burst-wait.ts";
 export interface Floor {
   halfS: number;
   allS: number;
+  cpu: Cpu;
 }
 
 const TENANT = "default";
@@ -72,7 +74,7 @@ class Arrivals {
     if (this.#seconds.size === this.#n) this.#all.resolve();
   }
 
-  async all(what: string): Promise<Floor> {
+  async all(what: string): Promise<Omit<Floor, "cpu">> {
     const far = () => `(${this.#seconds.size} of ${this.#n} there)`;
     await inTime(what, patienceMs(this.#n), this.#all.promise, far);
     const seconds = [...this.#seconds.values()];
@@ -99,13 +101,15 @@ export async function plainBurst(n: number): Promise<Floor> {
     if (type === "seen" && status.phase === "Running") running.add(metadata.name);
   });
   try {
+    const spent = meter({ creator: [process.pid] });
     running.began = performance.now();
     const names = Array.from({ length: n }, (_, i) => `plain-${label["sandmesh.dev/burst"]}-${i}`);
     await createAll(
       api,
       names.map((name) => podOf(name, label, undefined)),
     );
-    return await Promise.race([running.all("plain pods to run"), watch.failed]);
+    const floor = await Promise.race([running.all("plain pods to run"), watch.failed]);
+    return { ...floor, cpu: spent() };
   } finally {
     await watch.stop();
     await removePods(api, selector, patienceMs(n));
@@ -160,9 +164,11 @@ export async function wiredBurst(n: number): Promise<Floor> {
       const name = newSandboxId();
       return podOf(name, label, bootstrapOf(server, name));
     });
+    const spent = meter({ creator: [process.pid], nats: [server.pid], daemons: [kubelets.pid] });
     ready.began = performance.now();
     await createAll(api, pods);
-    return await Promise.race([ready.all("plain pods' daemons to be ready"), kubelets.failed]);
+    const floor = await Promise.race([ready.all("plain pods' daemons to be ready"), kubelets.failed]);
+    return { ...floor, cpu: spent() };
   } finally {
     await removePods(api, `sandmesh.dev/mesh=${mesh}`, patienceMs(n));
     await kubelets.stop();

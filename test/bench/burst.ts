@@ -6,7 +6,7 @@ import { kubectl } from "../e2e-cluster/cluster.ts";
 import { progress, round } from "./bench.ts";
 import { BOOT } from "./burst-boot.ts";
 import { type BurstOptions, ourBurst } from "./burst-ours.ts";
-import { plainBurst, wiredBurst } from "./burst-plain.ts";
+import { type Floor, plainBurst, wiredBurst } from "./burst-plain.ts";
 import { inTime } from "./burst-wait.ts";
 
 const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]";
@@ -48,32 +48,34 @@ const sum = (values: readonly number[]): number => values.reduce((all, each) => 
 async function burst() {
   const { n, clients, placement, rounds } = parsed();
   await roomFor(n);
-  const plain: number[] = [];
-  const wired: number[] = [];
+  const plain: Floor[] = [];
+  const wired: Floor[] = [];
   const ours: Awaited<ReturnType<typeof ourBurst>>[] = [];
   for (let i = 0; i < rounds; i++) {
     progress(`round ${i + 1} of ${rounds}: ${n} plain pods`);
-    plain.push((await plainBurst(n)).allS);
-    progress(`  all run after ${round(plain.at(-1) ?? 0, 2)} s; ${n} plain pods with daemons`);
-    wired.push((await wiredBurst(n)).allS);
-    progress(`  all are ready after ${round(wired.at(-1) ?? 0, 2)} s; ${n} sandboxes for ${clients} clients`);
+    plain.push(await plainBurst(n));
+    progress(`  ${JSON.stringify(plain.at(-1))}; ${n} plain pods with daemons`);
+    wired.push(await wiredBurst(n));
+    progress(`  ${JSON.stringify(wired.at(-1))}; ${n} sandboxes for ${clients} clients`);
     ours.push(await ourBurst({ n, clients, placement, end: i % 2 === 0 ? "kill" : "exit" }));
     progress(`  ${JSON.stringify(ours.at(-1))}`);
   }
   type Ours = (typeof ours)[number];
   const of = (pick: (each: Ours) => number | undefined): number[] =>
     ours.map(pick).filter((each) => each !== undefined);
+  const seconds = (floors: readonly Floor[]) => floors.map(({ allS }) => round(allS, 2));
+  const [plainS, wiredS] = [mean(seconds(plain)), mean(seconds(wired))];
   const allS = mean(of((each) => each.all_s));
   return {
     n,
     clients,
     placement,
-    floor_all_s: mean(plain),
-    floor_wired_all_s: mean(wired),
+    floor_all_s: plainS,
+    floor_wired_all_s: wiredS,
     half_s: mean(of((each) => each.half_s)),
     all_s: allS,
-    ratio: round(allS / mean(wired), 2),
-    ratio_plain: round(allS / mean(plain), 2),
+    ratio: round(allS / wiredS, 2),
+    ratio_plain: round(allS / plainS, 2),
     writes_ours_per_sandbox: mean(of((each) => each.writes_ours_per_sandbox)),
     writes_all_per_sandbox: mean(of((each) => each.writes_all_per_sandbox)),
     lost: sum(of((each) => each.lost)),
@@ -84,10 +86,12 @@ async function burst() {
     rounds,
     boot_median_ms: BOOT.bootMedianMs,
     boot_sigma: BOOT.bootSpread,
-    floors_s: plain.map((each) => round(each, 2)),
-    floors_wired_s: wired.map((each) => round(each, 2)),
+    floors_s: seconds(plain),
+    floors_wired_s: seconds(wired),
     alls_s: of((each) => each.all_s),
-    ...ours.at(-1)?.cpu,
+    cpu_s: ours.at(-1)?.cpu,
+    wired_cpu_s: wired.at(-1)?.cpu,
+    plain_cpu_s: plain.at(-1)?.cpu,
   };
 }
 
