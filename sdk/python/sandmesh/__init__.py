@@ -42,7 +42,9 @@ from .errors import (
     UnreachableError,
     UnsupportedError,
 )
+from .events import Event
 from .files import FileChange, Files, FileStat, Match
+from .handles import Command, Terminal
 from .meshes import Mesh, connect
 from .outcomes import (
     Canceled,
@@ -73,6 +75,7 @@ __all__ = [
     "Canceled",
     "CanceledError",
     "Chunk",
+    "Command",
     "CommandEnd",
     "CommandFailedError",
     "CommandInfo",
@@ -83,6 +86,7 @@ __all__ = [
     "ConnectionError",
     "DeadlineError",
     "DrainingError",
+    "Event",
     "ExecResult",
     "Exited",
     "FileChange",
@@ -123,6 +127,8 @@ __all__ = [
     "Sidecar",
     "Signaled",
     "SpecOptions",
+    "StdinWriter",
+    "Terminal",
     "TimedOut",
     "Timeline",
     "TooLargeError",

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Union
 
+from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
 from ._wire.ids import check_uuid7, new_uuid7
 from ._wire.parts import Source, split
-from ._wire.schema import check_arguments, limit
+from ._wire.schema import limit
 from .errors import CanceledError, InternalError, InvalidRequestError
 from .results import ExecResult, result_of
 from .stdin import Input, feed
@@ -67,7 +68,13 @@ _KNOWN = _AS_THEY_ARE | {"stdin", "timeout", "grace", "output_limit", "id"}
 class Prepared:
     """A command ready to be sent. Raises InvalidRequestError that names the option at fault."""
 
-    def __init__(self, command: CommandLine, options: CommandOptions, stdin_open: bool = False) -> None:
+    def __init__(
+        self,
+        command: CommandLine,
+        options: CommandOptions,
+        stdin_open: bool = False,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         unknown = next((name for name in options if name not in _KNOWN), None)
         if unknown is not None:
@@ -77,8 +84,8 @@ class Prepared:
         grace_ms = milliseconds(given.get("grace", 1.0), "grace")
         inline, source = split(given["stdin"], "stdin") if "stdin" in given else (b"", ())
         self.stdin: Source | None = source if inline is None else None
-        request: dict[str, Any] = {"id": self.id, "credit_bytes": limit("default_credit_bytes")}
-        request |= _program(command)
+        request: dict[str, Any] = {"id": self.id, **_program(command)}
+        request |= {"credit_bytes": limit("default_credit_bytes")} if more is None else more
         request |= {name: plain(value) for name, value in given.items() if name in _AS_THEY_ARE}
         if inline:
             request["stdin"] = inline

@@ -8,16 +8,16 @@ import contextlib
 import os
 import stat as stat_module
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Union
 
+from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
 from ._wire.parts import parts_of, send_parts, split
-from ._wire.schema import check_arguments
 from ._wire.tree import local_errors, local_path, pack_tree, unpack_tree
 from .errors import FileError, InvalidRequestError, NotFoundError
 
@@ -91,7 +91,7 @@ class Files:
     async def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
         return (await self.read(path)).decode(encoding, errors)
 
-    async def read_parts(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+    async def read_parts(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncGenerator[bytes, None]:
         """The file in parts, as they come; memory stays at the credit of 1 MiB."""
         request: dict[str, Any] = {"path": path, "offset": offset}
         if length is not None:

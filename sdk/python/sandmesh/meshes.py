@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ._wire.acquire import acquire
+from ._wire.arguments import check_arguments
 from ._wire.box import Box, Lifeline, Pulse
 from ._wire.caller import Caller, Target
-from ._wire.ids import check_id, check_uuid7, new_uuid7, random_name
+from ._wire.ids import check_id, check_uuid7, new_run_id, new_uuid7
 from ._wire.link import connect_link
 from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
-from ._wire.schema import check_arguments
-from .errors import (
-    AcquireTimeoutError,
-    ConnectionError,
-    DeadlineError,
-    PoolUnavailableError,
-    SandboxLostError,
-    SandmeshError,
-)
+from ._wire.tenure import Tenure
+from .burst import acquire_many
+from .closing import give_back_all
+from .errors import ConnectionError, SandboxLostError
+from .events import Event, What, events
 from .runs import Run
 from .sandboxes import Grant, Sandbox, SandboxInfo, Timeline, info_of
 from .settings import Settings, resolve_settings
@@ -33,11 +30,9 @@ from .units import Seconds, milliseconds
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Beside the acquire's own time limit, until the pool's answer must be here.
-_SLACK_S = 5.0
+# Releases are verified by the provider, which may take its time.
 _RELEASE_S = 60.0
 _RELEASE_AGAIN_S = 10.0
-_SETTLE_S = 10.0
 
 
 def lease_milliseconds(lease: Seconds) -> int:
@@ -78,11 +73,11 @@ class Mesh:
         self._loop = caller.link.loop
         self._pulse = Pulse(self._loop)
         caller.link.on_reconnect(self._pulse.reconnected)
-        self._renewer = Renewer(settings, self._run_unknown)
-        self._held: dict[str, Sandbox] = {}
+        self._own_run = new_run_id()
+        self._renewer = Renewer(settings, self._own_run, self._run_unknown)
+        self._tenure = Tenure(caller, self._renewer)
+        self._acquiring: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
-        host = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower())[:20]
-        self._own_run = check_id("run", f"py-{host}-{random_name(10)}")
 
     @property
     def tenant(self) -> str:
@@ -110,6 +105,27 @@ class Mesh:
         run = self._own_run if run is None else run
         return Opening(self._acquire(image, run, self._lease_ms, timeout, max_life, id, spec))
 
+    async def acquire_many(
+        self,
+        count: int,
+        image: str,
+        *,
+        at_least: int | None = None,
+        at_once: int = 1000,
+        run: str | None = None,
+        timeout: Seconds = 300.0,
+        max_life: Seconds | None = None,
+        **spec: Unpack[SpecOptions],
+    ) -> list[Sandbox]:
+        """Many sandboxes. Returns when all are settled, those that came; where fewer than ``at_least`` (default all)
+        came, these are released again and the first error is raised. ``at_once``: that many are asked for at a time;
+        each has ``timeout`` from when it is asked for. Cancelled, it leaves nothing."""
+
+        async def one() -> Sandbox:
+            return await self.acquire(image, run=run, timeout=timeout, max_life=max_life, **spec)
+
+        return await acquire_many(one, count, at_least, at_once)
+
     async def _acquire(
         self,
         image: str,
@@ -127,75 +143,71 @@ class Mesh:
         request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms}
         if max_life is not None:
             request["max_life_ms"] = milliseconds(max_life, "max_life")
+        check_arguments("pool.acquire.request", request)
+        # Closing takes back what is being acquired, and waits for that.
+        asking = asyncio.ensure_future(self._ask(run, lease_ms, request, id is not None))
+        self._acquiring.add(asking)
+        asking.add_done_callback(self._acquiring.discard)
         try:
-            grant = await self._caller.pool("acquire", request, timeout=timeout_ms / 1000 + _SLACK_S)
-            confirm = {"sandbox": grant["sandbox"], "generation": grant["generation"]}
-            await self._caller.pool("confirm", confirm, timeout=max(1.0, grant["confirm_ms"] / 1000))
-            self._throw_if_closing()
-        except (asyncio.CancelledError, DeadlineError, ConnectionError, PoolUnavailableError) as error:
-            # Whether the pool has heard of it is not known: it shall give it back in any case.
-            self._caller.behind(self._caller.pool("release", {"lease": lease, "wait": False}))
-            if isinstance(error, DeadlineError):
-                message = f"no sandbox within {timeout_ms / 1000:g} s, and no word of the pool"
-                raise AcquireTimeoutError(message) from error
+            return await asking
+        except asyncio.CancelledError:
+            if asking.cancelled() and self._closing is not None:
+                self._throw_if_closing()
             raise
-        return self._hold(grant, lease_ms)
 
-    def _hold(self, grant: dict[str, Any], lease_ms: int) -> Sandbox:
+    async def _ask(self, run: str, lease_ms: int, request: dict[str, Any], chosen_id: bool) -> Sandbox:
+        await self._tenure.enter(run, lease_ms)
+        grant: dict[str, Any] | None = None
+        try:
+            grant = await acquire(self._caller, request, chosen_id)
+        finally:
+            lifeline = self._tenure.leave(run, grant)
         fence = {name: grant[name] for name in ("lease", "generation", "incarnation")}
-        target = Target(grant["sandbox"], fence)
-        box = Box(self._caller, self._pulse, Lifeline(), target, grant["run"])
+        box = Box(self._caller, self._pulse, lifeline, Target(grant["sandbox"], fence), run)
         timeline = Timeline(**{name: grant["timeline"][f"{name}_ms"] / 1000 for name in _TIMELINE})
-        facts = Grant(grant["lease"], grant["generation"], grant["provider"], timeline)
-        sandbox = Sandbox(box, facts, self._release)
-        self._held[grant["lease"]] = sandbox
-        self._renewer.hold(grant["lease"])
-        self._renewer.add(grant["run"], lease_ms / 1000)
-        return sandbox
+        return Sandbox(box, Grant(grant["lease"], grant["generation"], grant["provider"], timeline), self)
 
     async def _release(self, sandbox: Sandbox) -> None:
+        """For the sandbox itself."""
+        box = sandbox._box
+        box.lifeline.fail(SandboxLostError(f"sandbox {box.id} was released", sandbox=box.id, reason="released"))
         if sandbox.grant is None:
-            await self.release(sandbox=sandbox.id)
-            return
-        lease = sandbox.grant.lease
-        await self._caller.pool("release", {"lease": lease}, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
-        self._let_go(lease)
+            await self.release(sandbox=box.id)
+        elif self._closing is not None:
+            await asyncio.shield(self._closing)
+        else:
+            await self.release(lease=sandbox.grant.lease)
 
-    def _let_go(self, lease: str) -> None:
-        """Of a sandbox that is released: not renewed, and not released again at the exit."""
-        sandbox = self._held.pop(lease, None)
-        self._renewer.let_go(lease)
-        if sandbox is None:
-            return
-        sandbox._box.lifeline.fail(
-            SandboxLostError(f"sandbox {sandbox.id} was released", sandbox=sandbox.id, reason="released")
-        )
-        if sandbox.run is not None and not any(each.run == sandbox.run for each in self._held.values()):
-            self._renewer.remove(sandbox.run)
+    def _detach(self, sandbox: Sandbox) -> None:
+        if sandbox.run is not None:
+            self._tenure.forget(sandbox.id, sandbox.run)
+        if sandbox.run == self._own_run:
+            self._renewer.disown()
 
     def _run_unknown(self, run: str) -> None:
         """From the renewing thread: the pool does not know the run (any more)."""
 
         def look() -> None:
-            for sandbox in self._held.values():
-                if sandbox.run == run:
-                    self._caller.behind(sandbox._box.inquire())
+            for held in self._tenure.held:
+                if held.run == run:
+                    target, lifeline = Target(held.sandbox, {"lease": held.lease}), held.lifeline
+                    self._caller.behind(Box(self._caller, self._pulse, lifeline, target, run).inquire())
 
         try:
             self._loop.call_soon_threadsafe(look)
         except RuntimeError:  # the loop is closed: nobody is left to be told
             return
 
-    def run(self, id: str, *, lease: Seconds | None = None) -> Run:
+    def run(self, id: str | None = None, *, lease: Seconds | None = None) -> Run:
         """A scope of many sandboxes, which are renewed as one: ``async with mesh.run("train-1") as run``. At its end
-        all sandboxes of the run are torn down, also those that other processes acquired in it."""
+        all sandboxes of the run are torn down, also those that other processes acquired in it. Default: a new one."""
         lease_ms = self._lease_ms if lease is None else lease_milliseconds(lease)
-        return Run(self, check_id("run", id), lease_ms)
+        return Run(self, new_run_id() if id is None else check_id("run", id), lease_ms)
 
     def sandbox(self, id: str) -> Sandbox:
         """A handle by id, of any sandbox of the tenant: without a lease, so neither renewed nor released at the end."""
         box = Box(self._caller, self._pulse, Lifeline(), Target(check_id("sandbox", id), {}), None)
-        return Sandbox(box, None, self._release)
+        return Sandbox(box, None, self)
 
     async def list(self, run: str | None = None) -> list[SandboxInfo]:
         """The tenant's sandboxes, or one run's, by id."""
@@ -235,45 +247,42 @@ class Mesh:
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
         answer = await self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
-        for held, mine in list(self._held.items()):
-            if mine.id == sandbox or held == lease or (run is not None and mine.run == run):
-                self._let_go(held)
+        for held in self._tenure.held:
+            if sandbox == held.sandbox or lease == held.lease or run == held.run:
+                message = f"sandbox {held.sandbox} was released"
+                held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="released"))
+                self._tenure.forget(held.sandbox, held.run)
         return int(answer["released"])
 
+    def events(
+        self, *, run: str | None = None, sandbox: str | None = None, what: Collection[What] | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """What happens in the mesh, from the first step of the loop on; endless. A reader that is 10,000 behind misses
+        the oldest."""
+        return events(self._caller, run, sandbox, what)
+
+    async def drain(self, on: bool = True, *, release_all: bool = False) -> dict[str, Any]:
+        """Stops new acquires (``on=False``: allows them again), and with ``release_all`` ends all sandboxes. For the
+        pool's operator; raises PermissionDeniedError for others."""
+        return await self._caller.pool("drain", {"on": on, "release_all": release_all}, timeout=_RELEASE_S)
+
     async def close(self) -> None:
-        """Releases all that this connection holds, waits until it is gone, and closes. Does nothing the second time."""
+        """Releases all that this connection holds, waits until it is gone, and closes. Does nothing the second time.
+        Raises, when it is closed, what kept a release from being verified, naming the sandboxes; where the server has
+        gone that is after 10 s."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         # A cancelled caller does not leave sandboxes behind half-way.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        failure: SandmeshError | None = None
         try:
-            await self._caller.settle(_SETTLE_S)
-            failure = await self._release_all()
-            await self._caller.settle(_SETTLE_S)
+            await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer.own_run, self.release)
         finally:
             self._renewer.stop()
             self._pulse.close()
             await self._caller.link.close()
-            await asyncio.to_thread(self._renewer.join, 5.0)
-        if failure is not None:
-            raise failure
-
-    async def _release_all(self) -> SandmeshError | None:
-        """Returns the first failure, when all the rest was tried."""
-        jobs = []
-        if any(each.run == self._own_run for each in self._held.values()):
-            jobs.append(self.release(run=self._own_run))
-        others = [each for each in self._held.values() if each.run != self._own_run]
-        results = await asyncio.gather(*jobs, *map(self._release, others), return_exceptions=True)
-        for result in results:
-            if isinstance(result, SandmeshError):
-                return result
-            if isinstance(result, BaseException):
-                raise result
-        return None
+            await asyncio.to_thread(self._renewer.join, 2.0)
 
     def _throw_if_closing(self) -> None:
         if self._closing is not None:

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
+from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
 from ._wire.ids import new_uuid7
-from ._wire.schema import check_arguments, limit
+from ._wire.schema import limit
 from .errors import InvalidRequestError, ProviderError, SandmeshError
 from .outcomes import Exited, NotStarted
 from .streams import CommandStream

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import AsyncGenerator, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._wire.opening import Opening, leave_block
+from .burst import acquire_many
+from .events import Event, What
 from .sandboxes import Sandbox, SandboxInfo
 from .units import Seconds
 
@@ -36,11 +40,36 @@ class Run:
         """As ``mesh.acquire``, in this run."""
         return Opening(self._mesh._acquire(image, self.id, self._lease_ms, timeout, max_life, id, spec))
 
+    async def acquire_many(
+        self,
+        count: int,
+        image: str,
+        *,
+        at_least: int | None = None,
+        at_once: int = 1000,
+        timeout: Seconds = 300.0,
+        max_life: Seconds | None = None,
+        **spec: Unpack[SpecOptions],
+    ) -> builtins.list[Sandbox]:
+        """As ``mesh.acquire_many``, in this run."""
+
+        async def one() -> Sandbox:
+            return await self.acquire(image, timeout=timeout, max_life=max_life, **spec)
+
+        return await acquire_many(one, count, at_least, at_once)
+
+    def events(
+        self, *, sandbox: str | None = None, what: Collection[What] | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """As ``mesh.events``, of this run."""
+        return self._mesh.events(run=self.id, sandbox=sandbox, what=what)
+
     async def list(self) -> list[SandboxInfo]:
         return await self._mesh.list(self.id)
 
     async def renew(self, lease: Seconds | None = None) -> int:
-        return await self._mesh.renew(self.id, lease)
+        """Once, by hand; while this process holds sandboxes of it, it is renewed without that."""
+        return await self._mesh.renew(self.id, self._lease_ms / 1000 if lease is None else lease)
 
     async def release(self, *, wait: bool = True) -> int:
         """Tears the whole run down."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import commands, streams
+from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.ids import random_name
 from ._wire.opening import Opening, leave_block
-from ._wire.schema import check_arguments
-from .errors import SandboxLostError, SandmeshError
+from .errors import SandmeshError
 from .files import Files
+from .handles import Command, Terminal, command_of, open_terminal, start
 from .outcomes import Outcome, outcome_from_wire
 from .ports import Forward, open_exposed, open_forward
 from .shells import SessionInfo, Shell, session_of
@@ -75,12 +77,21 @@ class CommandInfo:
     background: tuple[int, ...]
 
 
+class Owner(Protocol):
+    """Who keeps a sandbox alive."""
+
+    async def _release(self, sandbox: Sandbox) -> None: ...
+    def _detach(self, sandbox: Sandbox) -> None: ...
+
+
 class Sandbox:
     """From ``mesh.acquire``; or, without a lease of its own, from ``mesh.sandbox(id)``."""
 
-    def __init__(self, box: Box, grant: Grant | None, release: Callable[[Sandbox], Awaitable[None]]) -> None:
+    def __init__(self, box: Box, grant: Grant | None, owner: Owner) -> None:
         self._box = box
-        self._release = release
+        self._owner = owner
+        self._released = False
+        self._detached = False
         self.grant = grant
         """None for a handle by id."""
         self.files = Files(box)
@@ -97,6 +108,10 @@ class Sandbox:
     def lost(self) -> SandmeshError | None:
         """Why it is not ours any more, as far as is known; None while it is."""
         return self._box.lifeline.error
+
+    def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
+        """Calls ``tell`` once, on the event loop, when the sandbox is lost or released. Returns what takes it back."""
+        return self._box.lifeline.on_lost(tell)
 
     async def exec(
         self, command: commands.CommandLine, *, check: bool = False, **options: Unpack[commands.CommandOptions]
@@ -129,6 +144,33 @@ class Sandbox:
     async def signal(self, command_id: str, name: str) -> bool:
         """Sends a signal, such as ``SIGINT``, to a command's process group; False where it had ended."""
         return bool((await self._box.call("signal", {"id": command_id, "signal": name}))["running"])
+
+    async def start(
+        self,
+        command: commands.CommandLine,
+        *,
+        stdin_open: bool = False,
+        **options: Unpack[commands.CommandOptions],
+    ) -> Command:
+        """Starts a command and returns; it goes on whatever becomes of this process, while the sandbox lives."""
+        return await start(self._box, command, stdin_open, options)
+
+    def command(self, id: str) -> Command:
+        """A handle to a command by its id, also one that another client started."""
+        return command_of(self._box, id)
+
+    async def terminal(
+        self,
+        command: commands.CommandLine | None = None,
+        *,
+        rows: int = 24,
+        cols: int = 80,
+        term: str | None = None,
+        **options: Unpack[commands.CommandOptions],
+    ) -> Terminal:
+        """``async with await box.terminal() as term``: a command on a terminal of its own; default the image's best
+        shell, as a login shell. ``term``: TERM inside, default xterm-256color."""
+        return await open_terminal(self._box, command, rows, cols, term, **options)
 
     async def commands(self) -> list[CommandInfo]:
         """Those that run, and those whose result is still held."""
@@ -175,15 +217,24 @@ class Sandbox:
         """What the sandbox is and uses; the fields are those of ``info`` in the wire's reference."""
         return await self._box.call("info", {})
 
-    async def ping(self) -> None:
-        """Raises what the sandbox's loss is called, or UnreachableError."""
+    async def ping(self) -> float:
+        """How long the daemon took to answer, seconds. Raises what the sandbox's loss is called, or
+        UnreachableError."""
+        asked_at = time.perf_counter()
         await self._box.call("ping", {})
+        return time.perf_counter() - asked_at
 
     async def release(self) -> None:
         """Ends the sandbox; returns when it is gone and verified so. Does nothing the second time."""
-        if isinstance(self.lost, SandboxLostError) and self.lost.reason == "released":
-            return
-        await self._release(self)
+        if not self._released:
+            await self._owner._release(self)
+            self._released = True
+
+    def detach(self) -> None:
+        """Lets go of it without ending it: this process neither renews nor releases it any more, and it ends when its
+        run's lease lapses, unless someone else renews the run."""
+        self._owner._detach(self)
+        self._detached = True
 
     async def __aenter__(self) -> Sandbox:
         return self
@@ -191,7 +242,8 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await leave_block(f"sandbox {self.id} was not released", self.release(), error)
+        if not self._detached:
+            await leave_block(f"sandbox {self.id} was not released", self.release(), error)
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id}{' of run ' + self.run if self.run else ''}>"

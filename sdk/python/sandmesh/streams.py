@@ -8,9 +8,9 @@ from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, cast
 
 from . import commands
+from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
-from ._wire.schema import check_arguments
 from .errors import CanceledError, SandmeshError
 from .results import Chunk, Chunker, CommandEnd, end_of
 from .stdin import StdinWriter

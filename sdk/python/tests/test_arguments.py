@@ -43,7 +43,7 @@ Call = Callable[..., Awaitable[Any]]
 async def refused_or_fine(call: Call, names: str, given: dict[str, Any]) -> sandmesh.SandmeshError | None:
     """What it raises, which must be a SandmeshError; nothing may take long."""
     try:
-        async with asyncio.timeout(20) if hasattr(asyncio, "timeout") else _Forever():
+        async with asyncio.timeout(5) if hasattr(asyncio, "timeout") else _Forever():
             done = call(**given)
             await done if hasattr(done, "__await__") else None
     except sandmesh.InvalidRequestError as error:

@@ -16,9 +16,9 @@ from ..errors import (
     SandmeshError,
     UnreachableError,
 )
+from .arguments import check_arguments
 from .codec import encode, parse_answer
 from .link import Link
-from .schema import check_arguments
 from .subjects import POOL, pool_subject, sandbox_subject
 
 CALL_TIMEOUT_S = 30.0

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError, UnreachableError
+from .answers import AnswerStream
 from .box import Box
 from .codec import encode, parse_frame
-from .link import AnswerStream
 from .schema import limit
 from .subjects import sandbox_subject
 

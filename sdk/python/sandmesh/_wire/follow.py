@@ -18,10 +18,10 @@ from ..errors import (
     Started,
     UnreachableError,
 )
+from .answers import AnswerStream
 from .box import Box
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
-from .link import AnswerStream
 from .schema import limit
 from .subjects import sandbox_subject
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 import threading
 import time
 
@@ -74,3 +75,8 @@ def new_uuid7() -> str:
 def random_name(length: int) -> str:
     """Letters and digits for names a person reads aloud (Crockford's base 32); 5 bits each."""
     return "".join(secrets.choice("0123456789abcdefghjkmnpqrstvwxyz") for _ in range(length))
+
+
+def new_run_id() -> str:
+    host = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower())[:20]
+    return check_id("run", f"py-{host}-{random_name(10)}")

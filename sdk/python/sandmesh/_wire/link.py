@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import random
 import re
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from ..errors import (
     ConnectionError,
@@ -25,6 +27,7 @@ from ..errors import (
     UnreachableError,
 )
 from ..settings import Settings
+from .answers import AnswerStream
 from .ids import random_name
 from .subjects import reply_subject, reply_wildcard
 
@@ -33,51 +36,6 @@ log = logging.getLogger("sandmesh")
 PING_INTERVAL_S = 15
 _REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
-
-
-class AnswerStream:
-    """The answers to one request, in order of arrival."""
-
-    __slots__ = ("_closed", "_error", "_items", "_link", "_waiter", "responder", "subject", "token")
-
-    def __init__(self, link: Link, responder: str, subject: str, token: str) -> None:
-        self.responder = responder
-        self.subject = subject
-        self.token = token
-        """The end of the reply subject: the reader's name in ``credit``."""
-        self._link = link
-        self._items: deque[bytes] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._error: SandmeshError | None = None
-        self._closed = False
-
-    async def next(self) -> bytes:
-        """Raises what ``fail`` was called with, once all that came before has been read."""
-        while not self._items:
-            if self._error is not None:
-                raise self._error
-            self._waiter = self._link.loop.create_future()
-            await self._waiter
-        return self._items.popleft()
-
-    def push(self, data: bytes) -> None:
-        self._items.append(data)
-        self._wake()
-
-    def fail(self, error: SandmeshError) -> None:
-        """The first error stays."""
-        if self._error is None:
-            self._error = error
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._link.forget(self.token)
 
 
 class Link:
@@ -93,6 +51,9 @@ class Link:
         self._nc = Client()
         self._streams: dict[str, AnswerStream] = {}
         self._reconnect_handlers: list[Callable[[], None]] = []
+        self._end_handlers: set[Callable[[], None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._pid = os.getpid()
         # Tokens are of this connection alone: other processes of the same user do not get its answers.
         self._name = random_name(12)
         self._count = 0
@@ -113,9 +74,55 @@ class Link:
     def on_reconnect(self, handler: Callable[[], None]) -> None:
         self._reconnect_handlers.append(handler)
 
-    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+    def on_end(self, handler: Callable[[], None]) -> Callable[[], None]:
+        """``handler`` is called when the connection is closed for good. Returns what takes it back."""
+        self._end_handlers.add(handler)
+        return lambda: self._end_handlers.discard(handler)
+
+    async def subscribe(self, subject: str, handler: Callable[[str, bytes], None]) -> Callable[[], None]:
+        """Returns what ends it."""
+        self._check_usable()
+
+        async def take(message: Msg) -> None:
+            handler(message.subject, message.data)
+
+        try:
+            subscription = await self._nc.subscribe(subject, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
+        except (nats.errors.Error, OSError) as error:
+            raise ConnectionError(f"the connection to the mesh is down: {error}") from error
+
+        def end() -> None:
+            if not self.loop.is_closed() and self.closed_error is None:
+                task = self.loop.create_task(self._unsubscribe(subscription))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+        return end
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        try:
+            await subscription.unsubscribe()
+        except (nats.errors.Error, OSError):
+            log.debug("nats: unsubscribing failed", exc_info=True)
+
+    async def answers(self, timeout: float) -> bool:
+        """Whether the server is there, by a round trip."""
+        try:
+            await self._nc.flush(max(1, round(timeout)))
+            return self.connected
+        except (nats.errors.Error, OSError):
+            return False
+
+    def _check_usable(self) -> None:
         if self.closed_error is not None:
             raise self.closed_error.with_traceback(None)
+        if self._pid != os.getpid():
+            raise ConnectionError("this connection is of the process that forked this one: connect again here")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ConnectionError("this connection belongs to another event loop: connect in the one that uses it")
+
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        self._check_usable()
         if len(data) > self.max_payload:
             raise TooLargeError(f"the message has {len(data)} bytes, the server takes {self.max_payload}")
         try:
@@ -127,7 +134,7 @@ class Link:
         """Sends a request; its answers are read from the stream, which must be closed."""
         self._count += 1
         token = f"{self._name}.{self._count:x}"
-        stream = AnswerStream(self, responder, subject, token)
+        stream = AnswerStream(self.loop, responder, subject, token, self.forget)
         self._streams[token] = stream
         try:
             await self.publish(subject, data, reply_subject(self.tenant, responder, self.user, token))
@@ -158,7 +165,9 @@ class Link:
     async def close(self) -> None:
         self._closing = True
         if not self._nc.is_closed:
-            await self._nc.close()
+            with contextlib.suppress(asyncio.TimeoutError):
+                # What is not sent by then has nobody to read it.
+                await asyncio.wait_for(self._nc.close(), 2)
         self._end(ConnectionError("the connection to the mesh is closed"))
 
     def _end(self, error: SandmeshError) -> None:
@@ -166,6 +175,8 @@ class Link:
             self.closed_error = error
         for stream in list(self._streams.values()):
             stream.fail(self.closed_error)
+        for handler in list(self._end_handlers):
+            handler()
 
     async def _on_message(self, message: Msg) -> None:
         parts = message.subject.split(".", 5)

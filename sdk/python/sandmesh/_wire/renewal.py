@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import logging
 import os
+import random
 import threading
 import time
 import weakref
@@ -24,6 +25,15 @@ _EXIT_S = 20.0
 _RELEASES_AT_ONCE = 32
 
 
+def next_renewal(lease_s: float) -> float:
+    """A third of the lease, a fifth of it earlier at random, so that the runs of a burst spread out."""
+    return lease_s / 3 * random.uniform(0.8, 1)
+
+
+def next_try(lease_s: float) -> float:
+    return min(1.0, lease_s / 10)
+
+
 @dataclass
 class _Run:
     lease_s: float
@@ -33,12 +43,14 @@ class _Run:
 class Renewer:
     """``on_unknown`` is called from the renewing thread when the pool does not know a run."""
 
-    def __init__(self, settings: Settings, on_unknown: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, own_run: str, on_unknown: Callable[[str], None]) -> None:
         self._settings = settings
+        self.own_run: str | None = own_run
+        """Released as a whole, which costs one message; None where it may not be."""
         self._on_unknown = on_unknown
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
-        self._leases: set[str] = set()
+        self._leases: dict[str, str] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
@@ -49,20 +61,25 @@ class Renewer:
         """Answered ones so far, for tests and curiosity."""
         _open.add(self)
 
-    def hold(self, lease: str) -> None:
+    def hold(self, lease: str, run: str) -> None:
         """Released at the process's exit, unless ``let_go`` comes first."""
         with self._lock:
-            self._leases.add(lease)
+            self._leases[lease] = run
 
     def let_go(self, lease: str) -> None:
         with self._lock:
-            self._leases.discard(lease)
+            self._leases.pop(lease, None)
+
+    def disown(self) -> None:
+        """The connection's own run is not to be released as a whole: a sandbox in it was detached."""
+        self.own_run = None
 
     def add(self, run: str, lease_s: float) -> None:
         """Renews ``run`` each third of its lease from now on. Starts the thread at the first call."""
         with self._lock:
-            if run not in self._runs:
-                self._runs[run] = _Run(lease_s, time.monotonic() + lease_s / 3)
+            known = self._runs.get(run)
+            if known is None or known.lease_s != lease_s:
+                self._runs[run] = _Run(lease_s, time.monotonic() + next_renewal(lease_s))
             if self._thread is None and not self._stopping:
                 # A daemon: a forgotten mesh must not keep the process from ending.
                 self._thread = threading.Thread(target=self._work, name="sandmesh-renewal", daemon=True)
@@ -143,23 +160,23 @@ class Renewer:
     async def _renew(self, caller: Caller, name: str, run: _Run) -> None:
         asked_at = time.monotonic()
         request = {"run": name, "lease_ms": round(run.lease_s * 1000)}
-        patience = run.lease_s / 3
+        patience = min(5.0, run.lease_s / 3)
         try:
             await caller.pool("renew", request, timeout=patience, again_after=patience / 2, absent=patience / 2)
-            run.due = asked_at + run.lease_s / 3
+            run.due = asked_at + next_renewal(run.lease_s)
             self.renewals += 1
         except NotFoundError:
-            run.due = time.monotonic() + run.lease_s / 3
+            run.due = time.monotonic() + next_renewal(run.lease_s)
             self._on_unknown(name)
         except SandmeshError as error:
             # The daemons live on for the lease's time, and the pool may be back before: go on asking.
             log.warning("run %s could not be renewed, trying again: %s", name, error)
-            run.due = time.monotonic() + min(1.0, run.lease_s / 10)
+            run.due = time.monotonic() + next_try(run.lease_s)
 
     def release_at_exit(self, timeout: float) -> None:
         """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""
         with self._lock:
-            leases = list(self._leases)
+            leases = dict(self._leases)
         # A program that ends at once may be faster than the thread's start.
         if leases and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
             future = asyncio.run_coroutine_threadsafe(self._release(leases), self._loop)
@@ -170,18 +187,20 @@ class Renewer:
         self.stop()
         self.join(2)
 
-    async def _release(self, leases: list[str]) -> None:
+    async def _release(self, leases: dict[str, str]) -> None:
         gate = asyncio.Semaphore(_RELEASES_AT_ONCE)
         while self._caller is None:  # still connecting; the one who waits for this gives up in time
             await asyncio.sleep(0.02)
         caller = self._caller
 
-        async def release(lease: str) -> None:
+        async def release(order: dict[str, str]) -> None:
             async with gate:
-                await caller.pool("release", {"lease": lease}, timeout=_EXIT_S)
-            self.let_go(lease)
+                await caller.pool("release", order, timeout=_EXIT_S)
 
-        results = await asyncio.gather(*map(release, leases), return_exceptions=True)
+        orders = [{"lease": lease} for lease, run in leases.items() if run != self.own_run]
+        if self.own_run in leases.values():
+            orders.append({"run": str(self.own_run)})
+        results = await asyncio.gather(*map(release, orders), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -37,5 +37,9 @@ def reply_wildcard(tenant: str, user: str) -> str:
     return f"rep.v1.{check_id('tenant', tenant)}.*.{check_id('user', user)}.>"
 
 
+def event_wildcard(tenant: str) -> str:
+    return f"evt.v1.{check_id('tenant', tenant)}.>"
+
+
 def run_event_subject(tenant: str, run: str, what: str) -> str:
     return f"evt.v1.{check_id('tenant', tenant)}.run.{check_id('run', run)}.{_verb(what)}"

@@ -1,0 +1,62 @@
+"""The answers to one request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import SandmeshError
+
+
+class AnswerStream:
+    """The answers to one request, in order of arrival."""
+
+    __slots__ = ("_closed", "_error", "_forget", "_items", "_loop", "_waiter", "responder", "subject", "token")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        responder: str,
+        subject: str,
+        token: str,
+        forget: Callable[[str], None],
+    ) -> None:
+        self.responder = responder
+        self.subject = subject
+        self.token = token
+        """The end of the reply subject: the reader's name in ``credit``."""
+        self._loop = loop
+        self._forget = forget
+        self._items: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: SandmeshError | None = None
+        self._closed = False
+
+    async def next(self) -> bytes:
+        """Raises what ``fail`` was called with, once all that came before has been read."""
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._items.popleft()
+
+    def push(self, data: bytes) -> None:
+        self._items.append(data)
+        self._wake()
+
+    def fail(self, error: SandmeshError) -> None:
+        """The first error stays."""
+        if self._error is None:
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._forget(self.token)

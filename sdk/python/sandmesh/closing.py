@@ -1,0 +1,93 @@
+"""The end of a connection: all that it holds is given back, as long as there is someone to give it back to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ._wire.caller import Caller
+from ._wire.tenure import Tenure
+from .errors import ConnectionError, SandmeshError
+
+# A server that comes back is back within this, as a rule.
+ABSENT_S = 10.0
+_LOOK_S = 1.0
+# Of what goes on behind: acquires that are taken back, commands that are ended.
+_SETTLE_S = 10.0
+_NAMED = 20
+
+
+async def give_back_all(
+    caller: Caller,
+    acquiring: set[asyncio.Task[Any]],
+    tenure: Tenure,
+    own_run: str | None,
+    release: Callable[..., Awaitable[int]],
+) -> None:
+    """Raises the first failure when all was tried, naming what is left; where the server has been away for 10 s
+    ConnectionError."""
+    work = asyncio.ensure_future(_give_back(caller, acquiring, tenure, own_run, release))
+    try:
+        await _while_present(caller, work)
+        failure = work.result() if work.done() else _gone(caller)
+        if failure is not None:
+            raise _naming(failure, [held.sandbox for held in tenure.held])
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+
+
+async def _while_present(caller: Caller, work: asyncio.Task[Any]) -> None:
+    """Returns when ``work`` is done, or the server has not answered for ``ABSENT_S``."""
+    loop = asyncio.get_running_loop()
+    absent = 0.0
+    while absent < ABSENT_S:
+        asked_at = loop.time()
+        await asyncio.wait({work}, timeout=_LOOK_S)
+        if work.done():
+            return
+        there = await caller.link.answers(_LOOK_S)
+        # Not the clock alone: a loop that was blocked has not looked for all that time.
+        absent = 0.0 if there else absent + min(loop.time() - asked_at, 2.5 * _LOOK_S)
+
+
+def _gone(caller: Caller) -> SandmeshError:
+    return ConnectionError(f"no NATS server answers at {', '.join(caller.link.settings.urls)} for {ABSENT_S:.0f} s")
+
+
+def _naming(failure: SandmeshError, left: list[str]) -> SandmeshError:
+    if not left:
+        return failure
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    names = ", ".join(left[:_NAMED]) + more
+    message = f"{len(left)} sandboxes could not be released and end when their lease lapses: {names}: {failure.message}"
+    named = type(failure)(message, sandbox=left[0], reason=failure.reason)
+    named.__cause__ = failure
+    return named
+
+
+async def _give_back(
+    caller: Caller,
+    acquiring: set[asyncio.Task[Any]],
+    tenure: Tenure,
+    own_run: str | None,
+    release: Callable[..., Awaitable[int]],
+) -> SandmeshError | None:
+    """Returns the first failure, when all the rest was tried."""
+    asked = set(acquiring)
+    for task in asked:
+        task.cancel()
+    if asked:
+        await asyncio.wait(asked)
+    jobs = [release(lease=held.lease) for held in tenure.held if held.run != own_run]
+    if any(held.run == own_run for held in tenure.held):
+        jobs.append(release(run=own_run))
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    await caller.settle(_SETTLE_S)
+    for result in results:
+        if isinstance(result, SandmeshError):
+            return result
+        if isinstance(result, BaseException):
+            raise result
+    return None

@@ -1,0 +1,152 @@
+"""A command that was started and not waited for, also one that another client started; and one on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import commands
+from ._wire.box import Box
+from ._wire.follow import Follower
+from ._wire.ids import check_uuid7
+from ._wire.parts import Source, parts_of
+from .errors import SandboxLostError, SandmeshError
+from .results import CommandEnd, ExecResult
+from .stdin import StdinWriter
+from .streams import CommandStream, attach_stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Command:
+    """From ``box.start`` and ``box.command``. It goes on whatever becomes of this process, while its sandbox lives."""
+
+    def __init__(self, box: Box, id: str, pid: int | None = None) -> None:
+        self.id = id
+        self.pid = pid
+        """Of its first process, as the sandbox sees it; None for a handle by id, or where none started."""
+        self.stdin = StdinWriter(box, id)
+        """For commands that were started with ``stdin_open``."""
+        self._box = box
+
+    def attach(self, *, stdout: int = 0, stderr: int = 0) -> CommandStream:
+        """Its output, from these offsets on, then as it comes. Leaving the loop leaves the command alone. Raises
+        UnknownCommandError, OutputGoneError."""
+        return attach_stream(self._box, self.id, stdout, stderr)
+
+    async def wait(self) -> ExecResult:
+        """Its end, with all output still held. Cancelling this ends the waiting, not the command."""
+        return await commands.collect(self._box, Follower(self._box, self.id, keep="tail"))
+
+    async def signal(self, name: str) -> bool:
+        """To its process group, such as ``SIGINT``; False where it has ended."""
+        return bool((await self._box.call("signal", {"id": self.id, "signal": name}))["running"])
+
+    async def cancel(self) -> bool:
+        """Ends it with its whole tree; False where it has ended. Its outcome is ``Canceled``."""
+        return bool((await self._box.call("cancel", {"id": self.id}))["running"])
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Sets the window of its terminal."""
+        await self._box.call("resize", {"id": self.id, "rows": rows, "cols": cols})
+
+    def __repr__(self) -> str:
+        return f"<Command {self.id} in {self._box.id}>"
+
+
+def command_of(box: Box, id: str) -> Command:
+    return Command(box, check_uuid7("id", id))
+
+
+async def start(
+    box: Box,
+    line: commands.CommandLine,
+    stdin_open: bool,
+    options: commands.CommandOptions,
+    pty: dict[str, object] | None = None,
+) -> Command:
+    """Returns when it runs, or could not be started: ``wait`` then tells why."""
+    more = {"detach": True} if pty is None else {"detach": True, "pty": pty}
+    prepared = commands.Prepared(line, options, stdin_open, more)
+    follower = Follower(box, prepared.id, prepared.request, keep="tail")
+    pid: int | None = None
+    frames = follower.frames()
+    try:
+        async for frame in frames:
+            pid = frame.get("pid", pid)
+    except asyncio.CancelledError:
+        commands.cancel_behind(box, prepared.id)
+        raise
+    finally:
+        await frames.aclose()
+    command = Command(box, prepared.id, pid)
+    if prepared.stdin is not None:
+        box.caller.behind(_feed(command, prepared.stdin))
+    return command
+
+
+async def _feed(command: Command, source: Source) -> None:
+    """What the command does not take is lost, as with a pipe; so is the rest of a source that fails."""
+    try:
+        async for _offset, data, _last in parts_of(source, "stdin"):
+            await command.stdin.write(data)
+    finally:
+        await command.stdin.close()
+
+
+class Terminal:
+    """From ``box.terminal``: for full-screen programs. Its end, or that of the ``async with`` block, ends what runs on
+    it."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.output = command.attach()
+        """The screen's bytes, all on stdout."""
+
+    async def write(self, data: str | bytes) -> None:
+        """What is typed."""
+        await self.command.stdin.write(data)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        await self.command.resize(rows, cols)
+
+    async def wait(self) -> CommandEnd:
+        """Reads what is left and throws it away; returns how it ended."""
+        return await self.output.wait()
+
+    async def close(self) -> None:
+        await self.output.close()
+        try:
+            await self.command.cancel()
+        except SandboxLostError:
+            pass
+
+    async def __aenter__(self) -> Terminal:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except SandmeshError:
+            if error is None:  # otherwise the block's own error says more
+                raise
+
+
+async def open_terminal(
+    box: Box,
+    command: commands.CommandLine | None,
+    rows: int,
+    cols: int,
+    term: str | None,
+    **options: Unpack[commands.CommandOptions],
+) -> Terminal:
+    if command is None:
+        # Without a shell the command's own outcome says so, in the sandbox's words.
+        shells = (await box.call("info", {}))["shells"]
+        command = [shells[0] if shells else "/bin/sh", "-l"]
+    pty: dict[str, object] = {"rows": rows, "cols": cols, **({} if term is None else {"term": term})}
+    return Terminal(await start(box, command, True, commands.unlimited(options), pty))
