@@ -1,11 +1,12 @@
 // For the tests on a cluster: who they are there, what is left of them, by the API server's word and the node's own
-// processes, and how a daemon is ended from outside. They run by test/cluster/test, which says what that makes.
-import { readdirSync, readFileSync } from "node:fs";
+// processes, and how a daemon is ended from outside. They run by test/e2e-cluster/run, which says what that makes.
+import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import pino from "pino";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
 import { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
+import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 
 const ROOT = join(import.meta.dir, "..", "..");
@@ -25,7 +26,8 @@ export function settingsFor(mesh: string, more: Partial<v.InferInput<typeof Kube
   });
 }
 
-async function output(argv: string[]): Promise<string> {
+/** What it printed. Throws with what it complained. */
+export async function output(argv: string[]): Promise<string> {
   const child = Bun.spawn(argv, { stdout: "pipe", stderr: "pipe" });
   const [out, error] = await Promise.all([
     new Response(child.stdout).text(),
@@ -41,9 +43,10 @@ export const kubectl = (...argv: string[]): Promise<string> => output(["kubectl"
 export const selectorOf = (mesh: string): string => `sandmesh.dev/mesh=${mesh}`;
 
 /** The mesh's pods by name, with their phase. */
-export async function podsOf(mesh: string): Promise<string[]> {
+export async function podsOf(mesh: string, namespace = "default"): Promise<string[]> {
   const format = "{range .items[*]}{.metadata.name}={.status.phase}{'\\n'}{end}";
-  const out = await kubectl("get", "pods", "-l", selectorOf(mesh), "-o", `jsonpath=${format}`);
+  const all = ["-n", namespace, "get", "pods", "-l", selectorOf(mesh)];
+  const out = await kubectl(...all, "-o", `jsonpath=${format}`);
   return out.split("\n").filter((line) => line !== "");
 }
 
@@ -64,18 +67,47 @@ export function processesOf(uids: ReadonlySet<string>): string[] {
 
 const ContainerId = v.pipe(v.string(), v.regex(/^containerd:\/\/[0-9a-f]+$/));
 
-/** Ends the sandbox's first process with SIGKILL, as soon as it runs. */
-export async function killDaemon(sandbox: string): Promise<void> {
-  await kubectl("wait", `pod/${sandbox}`, "--for=jsonpath={.status.phase}=Running", "--timeout=30s");
-  const path = "{.status.containerStatuses[?(@.name=='sandbox')].containerID}";
-  const id = v.parse(ContainerId, await kubectl("get", "pod", sandbox, "-o", `jsonpath=${path}`)).slice(13);
+/** Ends a container's first process with SIGKILL, as soon as it runs. */
+export async function killContainer(pod: string, container: string, namespace: string): Promise<void> {
+  const of = ["-n", namespace];
+  await kubectl(...of, "wait", `pod/${pod}`, "--for=jsonpath={.status.phase}=Running", "--timeout=30s");
+  const path = `jsonpath={.status.containerStatuses[?(@.name=='${container}')].containerID}`;
+  const id = v.parse(ContainerId, await kubectl(...of, "get", "pod", pod, "-o", path)).slice(13);
   const ctr = ["ctr", "--address", join(DIR, "containerd.sock"), "-n", "k8s.io"];
   await output([...ctr, "tasks", "kill", "-s", "SIGKILL", id]);
 }
 
+export const killDaemon = (sandbox: string, namespace = "default"): Promise<void> =>
+  killContainer(sandbox, "sandbox", namespace);
+
 /** Takes away what a failed test has left. */
-export async function removePods(mesh: string): Promise<void> {
-  await kubectl("delete", "pods", "-l", selectorOf(mesh), "--grace-period=1", "--wait=true", "--timeout=60s");
+export async function removePods(mesh: string, namespace = "default"): Promise<void> {
+  const all = ["-n", namespace, "delete", "pods", "-l", selectorOf(mesh)];
+  await kubectl(...all, "--grace-period=1", "--wait=true", "--timeout=60s");
 }
+
+/** Kills the API server and starts it again as it was; resolves when it answers. What it wrote is in its log. */
+export async function restartApiServer(): Promise<void> {
+  const file = join(DIR, "pids", "apiserver");
+  const pid = Number(readFileSync(file, "utf8").split(" ")[0]);
+  const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
+  process.kill(pid, "SIGKILL");
+  const log = openSync(join(DIR, "log", "apiserver.log"), "a");
+  const child = Bun.spawn(["setsid", ...argv], { stdio: ["ignore", log, log] });
+  child.unref();
+  closeSync(log);
+  // As test/cluster names processes: with their start, so that another one with the same number is not taken for it.
+  const began = readFileSync(`/proc/${child.pid}/stat`, "utf8")
+    .replace(/^.*\) /s, "")
+    .split(" ")[19];
+  writeFileSync(file, `${child.pid} ${began}\n`);
+  await eventually("the API server", () => ready(), 60_000);
+}
+
+const ready = (): Promise<boolean> =>
+  kubectl("get", "--raw", "/readyz").then(
+    () => true,
+    () => false,
+  );
 
 export const inCheckout = (...path: string[]): string => join(ROOT, ...path);

@@ -5,16 +5,18 @@ import { lines } from "../bench/lines.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { inCheckout, kubectl, processesOf } from "./cluster.ts";
+import { INSTALLED } from "./install.ts";
 import { ClusterMesh } from "./mesh.ts";
 
 setDefaultTimeout(180_000);
 const LEASE_MS = 5_000;
 const SLACK_MS = 10_000;
+const PODS = ["-n", INSTALLED.sandboxes];
 
 let cluster: ClusterMesh;
 let mesh: Mesh;
 beforeAll(async () => {
-  cluster = await ClusterMesh.start({ pool: { recoveryGraceMs: 5_000, reconcileMs: 2_000 } });
+  cluster = new ClusterMesh();
   mesh = await cluster.connect({ lease: "1m" });
 });
 afterAll(async () => {
@@ -36,7 +38,7 @@ test("a busybox-only image: its environment and folder are kept, bytes come back
   expect(said.stdout.text).toStartWith("kept yes /home/agent 0\n");
   expect((await box.exec(["head", "-c", "3000000", "/dev/zero"])).stdout.bytes.length).toBe(3_000_000);
   expect((await box.exec("exit 7")).exitCode).toBe(7);
-  const uid = await kubectl("get", "pod", box.id, "-o", "jsonpath={.metadata.uid}");
+  const uid = await kubectl(...PODS, "get", "pod", box.id, "-o", "jsonpath={.metadata.uid}");
   expect(processesOf(new Set([uid])).length).toBeGreaterThan(0);
   await box.release();
   expect(await cluster.podsLeft()).toEqual([]);
@@ -44,8 +46,8 @@ test("a busybox-only image: its environment and folder are kept, bytes come back
 });
 
 test("a pod has no token, no variables of services and no way to more privileges", async () => {
-  const service = `probe-${cluster.mesh}`;
-  await kubectl("create", "service", "clusterip", service, "--tcp=80:80");
+  const service = "probe";
+  await kubectl(...PODS, "create", "service", "clusterip", service, "--tcp=80:80");
   try {
     await using box = await mesh.acquire({ image: IMAGES.busybox });
     const asked = ["ls /var/run/secrets 2>&1", "env | grep -c PROBE_", "grep NoNewPrivs /proc/self/status"];
@@ -54,7 +56,7 @@ test("a pod has no token, no variables of services and no way to more privileges
     expect(said).toContain("\n0\n");
     expect(said).toMatch(/NoNewPrivs:\s1/);
   } finally {
-    await kubectl("delete", "service", service);
+    await kubectl(...PODS, "delete", "service", service);
   }
 });
 
@@ -88,7 +90,7 @@ test("an image that does not exist is an ImageError with the runtime's text, lon
 test("a pod that somebody deletes is lost, by that name, and its command's caller hears it", async () => {
   await using box = await mesh.acquire({ image: IMAGES.busybox });
   const running = errorOf(box.exec("sleep 100"));
-  await kubectl("delete", "pod", box.id, "--wait=false");
+  await kubectl(...PODS, "delete", "pod", box.id, "--wait=false");
   const error = await running;
   expect(error).toBeInstanceOf(SandboxLostError);
   await eventually("the loss is known", () => box.lost !== undefined);
@@ -97,7 +99,7 @@ test("a pod that somebody deletes is lost, by that name, and its command's calle
 });
 
 test("a client that is killed leaves no pod beyond its lease and ten seconds", async () => {
-  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.server.url, cluster.credentials];
+  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials];
   const client = Bun.spawn([process.execPath, ...argv, String(LEASE_MS), IMAGES.busybox, "3"], {
     stdout: "pipe",
     stderr: "inherit",
@@ -111,9 +113,9 @@ test("a client that is killed leaves no pod beyond its lease and ten seconds", a
 
 test("a pool that is killed: commands go on without it, and the next one has the sandbox and releases it", async () => {
   await using box = await mesh.acquire({ image: IMAGES.busybox });
-  await cluster.killPool();
+  await cluster.kill("pool");
   expect((await box.exec("echo still")).stdout.text).toBe("still\n");
-  await cluster.startPool();
+  await cluster.answers();
   expect((await mesh.list()).map(({ sandbox }) => sandbox)).toEqual([box.id]);
   expect((await box.exec("echo after")).stdout.text).toBe("after\n");
   await box.release();

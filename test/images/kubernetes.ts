@@ -5,7 +5,9 @@ import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from "node:fs/pro
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildDaemon } from "../../agent/build.ts";
-import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive } from "./images.ts";
+import { findServerBinary } from "../../broker/server/index.ts";
+import { buildImages } from "../../deploy/kubernetes/images.ts";
+import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive, makeMuslRoot } from "./images.ts";
 
 export const IMAGES = {
   daemon: "sandmesh.test/daemon:1",
@@ -14,7 +16,10 @@ export const IMAGES = {
   user: "sandmesh.test/user:1",
   /** One static program, /echo: no shell, no folders. */
   scratch: "sandmesh.test/scratch:1",
+  /** One program linked to musl, and its loader: no shell. */
+  musl: "sandmesh.test/musl:1",
   debian: "sandmesh.test/debian:1",
+  nats: "sandmesh.test/nats:1",
 } as const;
 
 const CLUSTER = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
@@ -30,20 +35,25 @@ async function run(argv: string[]): Promise<void> {
   if ((await child.exited) !== 0) throw new Error(`${argv.join(" ")}: ${said.slice(-2000)}`);
 }
 
-/** The daemon's folder as an image's root, for image volumes; and a `cp`, for the pods that must copy it. */
-async function daemonEntries(): Promise<Entry[]> {
-  const folder = buildDaemon();
-  const entries: Entry[] = [
-    { name: "bin", type: "directory" },
-    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
-    { name: "bin/cp", type: "symlink", linkname: "busybox" },
-  ];
+/** A folder's files as an image's root. */
+async function entriesOf(folder: string): Promise<Entry[]> {
+  const entries: Entry[] = [];
   for (const name of await readdir(folder, { recursive: true })) {
     const { mode } = await stat(join(folder, name));
     if ((await stat(join(folder, name))).isDirectory()) entries.push({ name, type: "directory" });
     else entries.push({ name, content: await readFile(join(folder, name)), mode: mode & 0o777 });
   }
   return entries;
+}
+
+/** The daemon's folder, for image volumes; and a `cp`, for the pods that must copy it. */
+async function daemonEntries(): Promise<Entry[]> {
+  return [
+    { name: "bin", type: "directory" },
+    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
+    { name: "bin/cp", type: "symlink", linkname: "busybox" },
+    ...(await entriesOf(buildDaemon())),
+  ];
 }
 
 async function archives(folder: string): Promise<string[]> {
@@ -55,9 +65,14 @@ async function archives(folder: string): Promise<string[]> {
     busybox: { layers: [busybox], config },
     user: { layers: [busybox], config: { ...config, User: "1000" } },
     scratch: { layers: [[echo]] },
+    musl: { layers: [await entriesOf(await makeMuslRoot(join(folder, "musl")))] },
+    nats: {
+      layers: [[{ name: "nats-server", content: await readFile(await findServerBinary()), mode: 0o755 }]],
+      config: { Entrypoint: ["/nats-server"] },
+    },
   };
   const made: string[] = [];
-  for (const name of ["daemon", "busybox", "user", "scratch"] as const) {
+  for (const name of ["daemon", "busybox", "user", "scratch", "musl", "nats"] as const) {
     made.push(await makeDockerArchive(join(folder, `${name}.tar`), parts[name], IMAGES[name]));
   }
   return made;
@@ -91,7 +106,8 @@ export async function importImages({ debian = false } = {}): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-images-"));
   const bin = (await Bun.$`bash ${join(here, "..", "cluster", "build")}`.quiet().text()).trim();
   try {
-    const all = [...(await archives(folder)), ...(debian ? [await debianArchive()] : [])];
+    const { pool, daemon } = await buildImages(join(folder, "mesh"));
+    const all = [...(await archives(folder)), pool, daemon, ...(debian ? [await debianArchive()] : [])];
     const ctr = [join(bin, "ctr"), "--address", join(CLUSTER, "containerd.sock"), "-n", "k8s.io"];
     for (const path of all) await run([...ctr, "images", "import", path]);
   } finally {
