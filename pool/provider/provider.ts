@@ -23,8 +23,9 @@ export interface Listed {
   sandbox: string;
   tenant: string;
   uid: string;
-  /** `failed`: it is there, as an object, but will not run (again). */
-  phase: "starting" | "running" | "failed";
+  /** `failed`: it is there, as an object, but will not run (again). `unfinished`: whoever was making it ended before
+   * anything of it ran; `create` makes it anew, under the same name. */
+  phase: "starting" | "running" | "failed" | "unfinished";
   reason?: string;
 }
 

@@ -39,7 +39,9 @@ function takeUp(
     core.log.error({ sandbox: record.sandbox, provider: record.provider }, "its provider is not configured");
     return;
   }
-  const found = listed.get(record.sandbox);
+  const there = listed.get(record.sandbox);
+  // Nothing of it ran, which the pool before did not live to see to: as if it were not there.
+  const found = there?.phase === "unfinished" ? undefined : there;
   const failed = found?.phase === "failed" ? (found.reason ?? "it failed") : undefined;
   sandboxes.apply(live, {
     type: "recovered",

@@ -22,7 +22,7 @@ const Listing = v.array(
     sandbox: v.string(),
     tenant: v.string(),
     uid: v.string(),
-    phase: v.picklist(["starting", "running", "failed"]),
+    phase: v.picklist(["starting", "running", "failed", "unfinished"]),
     reason: v.exactOptional(v.string()),
   }),
 );

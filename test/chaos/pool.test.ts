@@ -38,7 +38,7 @@ describe("the pool killed", () => {
     expect((await box.exec("cat /tmp/log")).stdout.text).toBe("begun\nended\n");
   });
 
-  test("in the middle of a burst, twice: each acquire is answered, and afterwards nothing is left", async () => {
+  test("in the middle of a burst, twice: no acquire is lost, and afterwards nothing is left", async () => {
     const client = await mesh.connect();
     const acquires = Array.from({ length: 24 }, () =>
       settled(client.acquire({ image: "host", timeout: "30s" })),
@@ -52,11 +52,8 @@ describe("the pool killed", () => {
     expect(new Set(boxes.map((box) => box.id)).size).toBe(boxes.length);
     const outputs = await Promise.all(boxes.map((box) => box.exec("echo mine", { timeout: "20s" })));
     expect(outputs.every((result) => result.stdout.text === "mine\n")).toBe(true);
-    // What was being launched dies with the pool's launcher; its callers hear that asking again may succeed.
-    const errors = all.flatMap(({ error }) => (error === undefined ? [] : [error]));
-    expect(errors.map(({ code, retryable }) => [code, retryable])).toEqual(
-      errors.map(() => ["boot_failed", true]),
-    );
+    // Also what was being launched, though the launcher dies with its pool.
+    expect(all.flatMap(({ error }) => (error === undefined ? [] : [error.message]))).toEqual([]);
     await client.close();
     await mesh.nothingLeft();
   });

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Cgroups } from "./cgroups.ts";
 import { Layout, namesIn } from "./layout.ts";
-import { findMarked } from "./processes.ts";
+import { findMarked, LAUNCHER_NAME, nameOf } from "./processes.ts";
 
 export interface Leftovers {
   sandboxes: number;
@@ -43,7 +43,7 @@ function isService(pid: number): boolean {
   try {
     const args = readFileSync(join("/proc", String(pid), "cmdline"), "utf8").split("\0");
     if (args.some((arg) => arg.endsWith("/relay-process.ts"))) return true;
-    return readFileSync(join("/proc", String(pid), "comm"), "utf8").trim() === "sandmesh-launch";
+    return nameOf(pid) === LAUNCHER_NAME;
   } catch {
     return false;
   }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { leftovers } from "./leftovers.ts";
-import { isAlive, kill } from "./processes.ts";
+import { isAlive, kill, startOf } from "./processes.ts";
 import { Bench, signal } from "./testing.ts";
 
 setDefaultTimeout(60_000);
@@ -115,10 +115,47 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     const listed = await bench.provider.list(signal());
     expect(listed.sort((a, b) => a.sandbox.localeCompare(b.sandbox))).toMatchObject([
       { sandbox: "sb-gone", phase: "failed", reason: "removing" },
-      { sandbox: "sb-half", tenant: "acme", uid: "u1", phase: "failed" },
+      { sandbox: "sb-half", tenant: "acme", uid: "u1", phase: "unfinished" },
     ]);
     await Promise.all(listed.map(({ sandbox }) => bench.remove(sandbox)));
     expect(await bench.left()).toEqual([]);
+  });
+
+  test("what a pool killed in the midst of a burst had begun, the next one makes or takes up under the same names", async () => {
+    const names = Array.from({ length: 24 }, (_, i) => `sb-${i}`);
+    await poolThatDies(600_000, ...names);
+    const provider = await bench.restart();
+    const before = await provider.list(signal());
+    await Promise.all(names.map((name) => bench.create(name)));
+    const listed = await provider.list(signal());
+    expect(listed.length).toBe(24);
+    // What was on its way when it was taken up runs by itself soon.
+    await until("all run", async () =>
+      (await provider.list(signal())).every(({ phase }) => phase === "running"),
+    );
+    // What ran already was taken up as it was.
+    for (const { sandbox, uid, phase } of before)
+      if (phase === "running") expect(listed.find((each) => each.sandbox === sandbox)?.uid).toBe(uid);
+    await Promise.all(names.map((name) => bench.remove(name)));
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("a launcher that outlived its pool makes nothing beside the next one", async () => {
+    await bench.create("sb-a");
+    const { ppid } = await parentOf((await bench.supervisor("sb-a")).pid);
+    // Stands still, as on a busy machine, while its pool dies and another starts.
+    process.kill(ppid, "SIGSTOP");
+    const old = bench.provider;
+    const stuck = bench.create("sb-b");
+    stuck.catch(() => undefined);
+    const file = join(bench.stateDir, "sandboxes/sb-b/meta.json");
+    await until("sb-b is begun", () => Bun.file(file).exists());
+    const provider = await bench.restart();
+    await provider.list(signal());
+    expect(isAlive({ pid: ppid, start: startOf(ppid) ?? -1 })).toBe(false);
+    await expect(stuck).rejects.toMatchObject({ reason: "launcher_died" });
+    expect(isAlive(await bench.first("sb-a"))).toBe(true);
+    await old.close();
   });
 
   test("files of any name and mode, and folders nobody may enter, are removed", async () => {

@@ -1,6 +1,7 @@
 // What the kernel says about processes: alive, ended, and by which mesh they were started.
 import { readFileSync, readlinkSync } from "node:fs";
 import { readdir } from "node:fs/promises";
+import { ProviderError } from "../../../broker/contract/index.ts";
 import type { Identity } from "./layout.ts";
 
 /** Whether exactly that process still runs. A zombie does not. */
@@ -65,4 +66,31 @@ export async function findMarked(mark: string, stateDir: string): Promise<Marked
 
 function countMarked(mountinfo: string, mark: string): number {
   return mountinfo.split("\n").filter((line) => (line.split(" - ")[1] ?? "").includes(mark)).length;
+}
+
+/** The name that launcher.py gives itself, and its supervisors lose with their first step. */
+export const LAUNCHER_NAME = "sandmesh-launch";
+const LAUNCHER_GONE_MS = 5_000;
+
+/** Ends the launchers of a state folder, whoever started them, and resolves when none is left. Throws ProviderError. */
+export async function endLaunchers(stateDir: string): Promise<void> {
+  const until = Date.now() + LAUNCHER_GONE_MS;
+  for (;;) {
+    const left = (await findMarked("/no mark/", stateDir)).pids.filter(
+      (pid) => nameOf(pid) === LAUNCHER_NAME,
+    );
+    if (left.length === 0) return;
+    if (Date.now() > until) throw new ProviderError(`launchers do not end: ${left.join(", ")}`);
+    for (const pid of left) kill({ pid, start: startOf(pid) ?? -1 });
+    await Bun.sleep(1);
+  }
+}
+
+/** A process's name as it gave it to itself; empty where it is gone. */
+export function nameOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+  } catch {
+    return "";
+  }
 }

@@ -1,6 +1,6 @@
 // The provider `local`: sandboxes of namespaces, overlayfs and cgroups on this machine. No engine, no image registry.
 import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { rm, stat } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import {
   ID_PATTERN,
@@ -16,12 +16,13 @@ import { ExitWatch } from "./exits.ts";
 import { Images } from "./image/image.ts";
 import { launchError } from "./launch/error.ts";
 import { Launcher } from "./launch/launcher.ts";
-import { Exit, Identity, INSIDE, Layout, Meta, namesIn, REMOVING, readRecord } from "./layout.ts";
+import { INSIDE, Layout, type Meta, namesIn, REMOVING } from "./layout.ts";
 import { makePlan } from "./plan.ts";
-import { isAlive } from "./processes.ts";
+import { endLaunchers } from "./processes.ts";
 import { RelayClient } from "./relay/relay.ts";
 import { removeSandbox } from "./removal.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
+import { standingOf } from "./standing.ts";
 
 export interface Log {
   info(fields: object, message: string): void;
@@ -81,12 +82,14 @@ class Local implements LocalProvider {
     this.#relay = new RelayClient({ folder: layout.relay, stateDir: layout.stateDir, host, port, onRestart });
     this.#exits = new ExitWatch(layout, this.#cgroups, (sandbox) => this.#removing.has(sandbox));
     this.#adopted = this.#adopt().catch((error: unknown) => {
-      options.log.warn({ error }, "the relay could not be started");
+      options.log.warn({ error }, "what an earlier pool left could not be taken up");
     });
   }
 
   /** Sandboxes of a pool before this one need the relay, which may have ended with it. */
   async #adopt(): Promise<void> {
+    // The launcher of a pool that was killed goes on with what it had been told, and would make beside us.
+    await endLaunchers(this.#layout.stateDir);
     const names = await namesIn(this.#layout.sandboxes);
     // What a killed pool had begun to write: records, and layers that were being unpacked.
     for (const folder of [this.#layout.sandboxes, this.#layout.layers]) {
@@ -176,11 +179,16 @@ class Local implements LocalProvider {
     return uid;
   }
 
+  /** What an earlier create of that name made, this pool's or another's. */
   async #existing(sandbox: string): Promise<Created | undefined> {
-    const folder = this.#layout.folder(sandbox);
-    const meta = await readRecord(Meta, join(folder, "meta.json"));
-    if (meta === undefined) return undefined;
-    if (isAlive(await readRecord(Identity, join(folder, "running")))) return { uid: meta.uid };
+    const standing = await standingOf(this.#layout, sandbox, sandbox);
+    if (standing === undefined) return undefined;
+    const { meta, phase } = standing;
+    if (phase === "unfinished") {
+      await this.#remove(sandbox);
+      return undefined;
+    }
+    if (meta !== undefined && phase !== "ended") return { uid: meta.uid };
     throw new ProviderError(
       `sandbox ${sandbox} was made before and has ended; its name cannot be used again`,
       {
@@ -199,7 +207,7 @@ class Local implements LocalProvider {
       await creating.done.catch(() => undefined);
     }
     if (uid !== undefined) {
-      const meta = await readRecord(Meta, join(this.#layout.folder(sandbox), "meta.json"));
+      const meta = (await standingOf(this.#layout, sandbox, sandbox))?.meta;
       if (meta !== undefined && meta.uid !== uid) return;
     }
     await this.#remove(sandbox);
@@ -217,6 +225,7 @@ class Local implements LocalProvider {
 
   async list(signal: AbortSignal): Promise<Listed[]> {
     signal.throwIfAborted();
+    await this.#adopted;
     const names = await namesIn(this.#layout.sandboxes);
     const groups = await this.#cgroups.names();
     const known = new Set(names.map((name) => name.replace(REMOVING, "")));
@@ -231,22 +240,16 @@ class Local implements LocalProvider {
   }
 
   async #listed(name: string): Promise<Listed | undefined> {
-    const folder = this.#layout.folder(name);
     const sandbox = name.replace(REMOVING, "");
-    const meta = await readRecord(Meta, join(folder, "meta.json"));
-    if (meta === undefined && (await stat(folder).catch(() => undefined)) === undefined) return undefined;
+    const standing = await standingOf(this.#layout, sandbox, name);
+    if (standing === undefined) return undefined;
+    const { meta, phase, exit } = standing;
     const base = { sandbox, tenant: meta?.tenant ?? "", uid: meta?.uid ?? "" };
     if (name.endsWith(REMOVING)) return { ...base, phase: "failed", reason: "removing" };
     if (this.#creating.has(sandbox)) return { ...base, phase: "starting" };
-    if (isAlive(await readRecord(Identity, join(folder, "running")))) return { ...base, phase: "running" };
-    if (isAlive(await readRecord(Identity, join(folder, "supervisor"))))
-      return { ...base, phase: "starting" };
-    const exit = await readRecord(Exit, join(this.#layout.exits, sandbox));
-    return {
-      ...base,
-      phase: "failed",
-      reason: exit === undefined ? "exited" : this.#exits.reasonOf(sandbox, exit),
-    };
+    if (phase !== "ended") return { ...base, phase };
+    const reason = exit === undefined ? "exited" : this.#exits.reasonOf(sandbox, exit);
+    return { ...base, phase: "failed", reason };
   }
 
   watch(handle: Parameters<Provider["watch"]>[0]): () => void {

@@ -122,10 +122,12 @@ def attend(plan, pid, log, until):
 
 
 def answer(message):
+    """Whether there is still a pool to hear it; the next one finds the sandbox in its folder."""
     try:
         os.write(1, (json.dumps(message) + "\n").encode())
+        return True
     except BrokenPipeError:
-        pass  # the pool is gone; the next one finds the sandbox in its folder
+        return False
 
 
 def forget(*fds):
@@ -146,7 +148,8 @@ def supervise(plan):
         pid, log = None, None
         error = {"kind": "system", "errno": e.errno or 0, "message": str(e)}
     if error is not None:
-        answer({"id": plan["id"], "error": error})
+        if not answer({"id": plan["id"], "error": error}):
+            write_whole(f"{plan['exits']}/{plan['sandbox']}", {"code": 127, "expired": False, "pid": os.getpid()})
         return
     answer({"id": plan["id"], **identity(pid)})
     forget(1, 2)
