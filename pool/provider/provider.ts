@@ -19,13 +19,15 @@ export interface Created {
   uid: string;
 }
 
+/** `failed`: it is there, as an object, but will not run (again). `unfinished`: whoever was making it ended before anything
+ * of it ran; `create` makes it anew, under the same name. */
+export const PHASES = ["starting", "running", "failed", "unfinished"] as const;
+
 export interface Listed {
   sandbox: string;
   tenant: string;
   uid: string;
-  /** `failed`: it is there, as an object, but will not run (again). `unfinished`: whoever was making it ended before
-   * anything of it ran; `create` makes it anew, under the same name. */
-  phase: "starting" | "running" | "failed" | "unfinished";
+  phase: (typeof PHASES)[number];
   reason?: string;
 }
 

@@ -1,7 +1,7 @@
 // For tests: the provider double in another process than the pool, so that its sandboxes live on when that is killed.
 import * as v from "valibot";
 import { Bootstrap, fromWire, SandboxSpec, toSandmeshError } from "../../broker/contract/index.ts";
-import type { CreateRequest, Provider } from "../provider/provider.ts";
+import { type CreateRequest, PHASES, type Provider } from "../provider/provider.ts";
 
 const Create = v.object({
   sandbox: v.string(),
@@ -22,7 +22,7 @@ const Listing = v.array(
     sandbox: v.string(),
     tenant: v.string(),
     uid: v.string(),
-    phase: v.picklist(["starting", "running", "failed", "unfinished"]),
+    phase: v.picklist(PHASES),
     reason: v.exactOptional(v.string()),
   }),
 );

@@ -2,6 +2,7 @@
 import type { Socket } from "node:net";
 import * as v from "valibot";
 import { Bootstrap } from "../../../broker/contract/index.ts";
+import { PHASES } from "../provider.ts";
 
 /** A bootstrap is some 3 KB; whatever sends more than this is none of ours. */
 const MAX_LINE_CHARACTERS = 4 * 1024 * 1024;
@@ -22,12 +23,11 @@ export const HostRequest = v.object({
 });
 export type HostRequest = v.InferOutput<typeof HostRequest>;
 
-const Phase = v.picklist(["starting", "running", "failed"]);
 export const HostListed = v.object({
   sandbox: v.string(),
   tenant: v.string(),
   uid: v.string(),
-  phase: Phase,
+  phase: v.picklist(PHASES),
   reason: v.exactOptional(v.string()),
 });
 
