@@ -190,7 +190,8 @@ function outcomeRow(s: JsonSchema): string {
 }
 
 const INTRODUCTION = `Messages are MessagePack maps. A body whose first byte is \`{\` is JSON and is answered in JSON, so that the
-nats CLI is enough; binary fields are \`bin\` in MessagePack and base64 in JSON. Unknown fields are ignored; a wrong
+nats CLI is enough; binary fields are \`bin\` in MessagePack and base64 in JSON. Unknown fields are ignored (those of an
+acquire's spec are named in the grant's \`warnings\`); a wrong
 type, a value out of range or another \`version\` is refused with \`invalid_request\`, which names the field. A message
 has at most ${number(c.MAX_MESSAGE_BYTES)} bytes, a chunk ${number(c.MAX_CHUNK_BYTES)}, what an end frame carries of each stream ${number(c.MAX_INLINE_BYTES)}.
 

@@ -1,6 +1,6 @@
 // A pool in this process against a real nats-server; the provider is a double, since its failures are the point.
 import { expect, test } from "bun:test";
-import { newUuidV7 } from "../../broker/contract/index.ts";
+import { Grant, newUuidV7 } from "../../broker/contract/index.ts";
 import { until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
 import { testMesh } from "../testing/mesh.ts";
@@ -23,6 +23,15 @@ test("acquire, confirm, list, release: one sandbox comes and is verified gone", 
   expect(mesh.provider.made.size).toBe(0);
   expect((await ann.list()).sandboxes).toEqual([]);
   expect(await ann.release({ sandbox: grant.sandbox })).toMatchObject({ released: 0 });
+});
+
+test("a field of the spec that is none is told in the grant, not only ignored", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  const spec = { image: "host", memroy_bytes: 1 << 30 };
+  const request = { version: 1, id: newUuidV7(), run: "run-1", spec };
+  const grant = await ann.ask("acquire", request, Grant);
+  expect(grant.warnings).toEqual(["spec.memroy_bytes: there is no such field; it was ignored"]);
 });
 
 test("the same acquire twice, at once and later, is one sandbox with one grant", async () => {

@@ -301,7 +301,11 @@ export class Acquires {
   }
 
   #warnings({ provider, known }: Waiting): string[] | undefined {
-    const warnings = this.#core.providers.get(provider ?? "")?.warnings?.(known.spec) ?? [];
+    const ignored = known.unknown.map((field) => `${field}: there is no such field; it was ignored`);
+    const warnings = [
+      ...ignored,
+      ...(this.#core.providers.get(provider ?? "")?.warnings?.(known.spec) ?? []),
+    ];
     return warnings.length === 0 ? undefined : warnings;
   }
 

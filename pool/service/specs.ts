@@ -16,6 +16,8 @@ export interface KnownSpec {
   readonly spec: SandboxSpec;
   /** The same for the same content. */
   readonly digest: string;
+  /** Fields that this version does not know: ignored, as all of the wire are, but told. */
+  readonly unknown: readonly string[];
   /** The provider that can, while that is fresh. */
   chosen: { provider: string; until: number } | undefined;
   choosing: Promise<string> | undefined;
@@ -41,7 +43,8 @@ export class Specs {
     if (known !== undefined) return known;
     const { spec } = check(Wrapped, { spec: given });
     const digest = createHash("sha256").update(JSON.stringify(spec)).digest("base64url").slice(0, 22);
-    const fresh: KnownSpec = { spec, digest, chosen: undefined, choosing: undefined };
+    const unknown = unknownFields(given, SandboxSpecSchema.entries).map((name) => `spec.${name}`);
+    const fresh: KnownSpec = { spec, digest, unknown, chosen: undefined, choosing: undefined };
     if (key !== undefined) this.#remember(key, fresh);
     return fresh;
   }
@@ -84,6 +87,13 @@ export class Specs {
       })
     );
   }
+}
+
+/** The keys of `given` that are none of `known`. */
+export function unknownFields(given: unknown, known: object): string[] {
+  return typeof given !== "object" || given === null
+    ? []
+    : Object.keys(given).filter((name) => !Object.hasOwn(known, name));
 }
 
 function keyOf(given: unknown): string | undefined {

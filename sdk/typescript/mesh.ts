@@ -1,6 +1,7 @@
 // A connection to a mesh: acquires sandboxes, keeps them, and gives them back.
 import {
   type AnswerOf,
+  ConnectionError,
   DEFAULT_LEASE_MS,
   ID_PATTERN,
   InternalError,
@@ -9,15 +10,14 @@ import {
   type POOL_VERBS,
   type PoolEvent,
   randomName,
-  SANDBOX_PREFIX,
   SandboxLostError,
   type SandboxView,
-  UUID_V7_PATTERN,
 } from "../../broker/contract/index.ts";
 import { acquire } from "./acquire.ts";
 import { checkSignal, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
+import { notReleased, orderOf, RELEASE_TIMEOUT_MS, type Releasable, release } from "./releases.ts";
 import { Renewer } from "./renew/renewer.ts";
 import { Run } from "./run.ts";
 import { type Owner, Sandbox } from "./sandbox.ts";
@@ -50,9 +50,6 @@ export interface AcquireManyOptions extends Omit<AcquireOptions, "id"> {
   atLeast?: number;
 }
 
-/** Exactly one of them, or text: a sandbox's id (`sb-…`), a lease (a UUIDv7) or else a run. */
-export type Releasable = string | { sandbox: string } | { lease: string } | { run: string };
-
 export interface MeshOptions {
   run?: string;
   lease?: Duration;
@@ -60,8 +57,6 @@ export interface MeshOptions {
 }
 
 const DEFAULT_TIMEOUT_MS = 300_000;
-/** Releases are verified by the provider, which may take its time. */
-const RELEASE_TIMEOUT_MS = 120_000;
 /** On the way out of the process. */
 const EXIT_TIMEOUT_MS = 10_000;
 
@@ -229,7 +224,7 @@ export class Mesh implements AsyncDisposable {
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
     const { signal, mustExist, ...rest } = options;
     nothingElse(rest);
-    const answer = await this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
+    const answer = await release(this.#caller, this.#pulse, order, signal);
     if (mustExist === true && answer.known === 0) {
       const [[kind, id] = []] = Object.entries(order);
       throw new NotFoundError(`there is no ${kind} ${id}`, "sandbox" in order ? order : {});
@@ -244,7 +239,7 @@ export class Mesh implements AsyncDisposable {
     const held = grant === undefined ? undefined : this.#tenure.forget(grant.run, id);
     held?.lifeline.fail(released(id));
     const fence = grant === undefined ? {} : { generation: grant.generation };
-    await this.#caller.pool("release", { sandbox: id, ...fence }, { timeoutMs: RELEASE_TIMEOUT_MS });
+    await release(this.#caller, this.#pulse, { sandbox: id, ...fence });
   }
 
   /** What happens in the mesh, from now on. */
@@ -263,7 +258,8 @@ export class Mesh implements AsyncDisposable {
   }
 
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release
-   * from being verified, after closing. Where the server is gone it waits for its return, at most 2 minutes. */
+   * from being verified, after closing: ConnectionError where the server has been away for 10 s, which then says what
+   * ends only when its lease lapses. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -272,17 +268,18 @@ export class Mesh implements AsyncDisposable {
   async #close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled([...this.#acquiring]);
+    const held = this.#tenure.sandboxes;
     const { runs, leases } = this.#tenure.holdings;
     const orders = [...runs.map((run) => ({ run })), ...leases.map((lease) => ({ lease }))];
-    const releases = orders.map((order) =>
-      this.#caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS }),
+    const settled = await Promise.allSettled(
+      orders.map((order) => release(this.#caller, this.#pulse, order)),
     );
-    const settled = await Promise.allSettled(releases);
     unguard(this.#releasing);
     this.#tenure.close();
     await this.#renewer.close();
     await this.#caller.link.close();
     const failed = settled.find((one) => one.status === "rejected");
+    if (failed?.reason instanceof ConnectionError) throw notReleased(held, failed.reason);
     if (failed !== undefined) throw failed.reason;
   }
 
@@ -293,19 +290,6 @@ export class Mesh implements AsyncDisposable {
 
 /** 50 random bits, behind as much of the user's name as an id of 63 characters has room for. */
 const newRunId = (user: string): string => `${user.slice(0, 40)}-${randomName(10)}`;
-
-function orderOf(what: Releasable): { sandbox: string } | { lease: string } | { run: string } {
-  if (typeof what !== "string") {
-    if (typeof what !== "object" || what === null)
-      throw invalid(
-        "what",
-        "must be a sandbox, a lease or a run: text, or one of { sandbox }, { lease }, { run }",
-      );
-    return what;
-  }
-  if (what.startsWith(SANDBOX_PREFIX)) return { sandbox: what };
-  return UUID_V7_PATTERN.test(what) ? { lease: what } : { run: what };
-}
 
 const released = (sandbox: string): SandboxLostError =>
   new SandboxLostError(`sandbox ${sandbox} was released`, { sandbox, reason: "released" });

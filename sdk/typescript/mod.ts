@@ -53,8 +53,9 @@ export { type Abortable, type Content, Files, type SearchOptions, type WriteOpti
 export type { ReadRange } from "./files/read.ts";
 export type { UploadOptions } from "./files/trees.ts";
 export type { FileChange } from "./files/watch.ts";
-export { type AcquireManyOptions, type AcquireOptions, Mesh, type Releasable } from "./mesh.ts";
+export { type AcquireManyOptions, type AcquireOptions, Mesh } from "./mesh.ts";
 export type { ExposeOptions, Forward, ForwardOptions } from "./ports/ports.ts";
+export type { Releasable } from "./releases.ts";
 export { Run } from "./run.ts";
 export { Sandbox } from "./sandbox.ts";
 export { MeshFile, meshFilePath } from "./settings.ts";

@@ -121,6 +121,13 @@ export class Tenure {
     };
   }
 
+  /** What is held at this moment. */
+  get sandboxes(): { sandbox: string; leaseMs: number }[] {
+    return [...this.#runs.values()].flatMap(({ held, leaseMs }) =>
+      [...held.keys()].map((sandbox) => ({ sandbox, leaseMs })),
+    );
+  }
+
   /** A renewal was refused: what was ours when it was sent is lost. What came later proves the run alive. */
   refused({ run, askedAt, error }: FromKeeper): void {
     const state = this.#runs.get(run);

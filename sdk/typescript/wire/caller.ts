@@ -80,9 +80,14 @@ export class Caller {
   readonly link: Link;
   /** Set when the connection is closed for good, by us or by the server. */
   closed: { reason: Error | undefined } | undefined;
+  /** Since when the server is away, ms since the epoch; undefined while it is there. */
+  awaySince: number | undefined;
 
   constructor(link: Link) {
     this.link = link;
+    link.onStatus((connected) => {
+      this.awaySince = connected ? undefined : Date.now();
+    });
     void link.closed.then((reason) => {
       this.closed = { reason };
     });

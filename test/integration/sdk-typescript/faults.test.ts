@@ -182,6 +182,27 @@ test(
 );
 
 test(
+  "a server that is gone for good holds up neither a release nor the closing, and what is left is named",
+  async () => {
+    await using live = await liveMesh();
+    const mesh = await live.connect();
+    const [first, second] = await mesh.acquireMany(2, { ...SPEC, lease: "2s" });
+    await live.server.kill();
+    const released = first?.release().catch((error: unknown) => error);
+    const closed = await mesh.close().catch((error: unknown) => error);
+    expect(await released).toMatchObject({ code: "connection_failed", sandbox: first?.id });
+    expect(closed).toMatchObject({
+      code: "connection_failed",
+      message: expect.stringContaining(second?.id ?? ""),
+    });
+    await live.server.restart();
+    // Nobody has renewed them meanwhile.
+    await until("their leases have ended them", () => live.provider.made.size === 0, 20_000);
+  },
+  LONG,
+);
+
+test(
   "a closed connection ends what waits on it",
   async () => {
     await using live = await liveMesh();
