@@ -12,6 +12,12 @@ const LocalSettings = v.strictObject({
   daemonArgv: v.exactOptional(v.array(v.string())),
   natsUrl: v.string(),
   hide: v.exactOptional(v.array(v.string())),
+  defaults: v.exactOptional(
+    v.strictObject({
+      memoryBytes: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(1024 ** 2))),
+      pids: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(16))),
+    }),
+  ),
 });
 
 const PROVIDERS: Record<string, Make> = {

@@ -30,6 +30,8 @@ export class ProviderDouble implements Provider {
   readonly removed: string[] = [];
   readonly refuseSpec = new Set<string>();
   script: (request: CreateRequest) => Script = () => ({});
+  /** Its warnings. */
+  words: string[] = [];
   listFails = false;
   /** How often it was listed. */
   listed = 0;
@@ -121,6 +123,10 @@ export class ProviderDouble implements Provider {
 
   tell(event: ProviderEvent): void {
     for (const watcher of this.#watchers) watcher(event);
+  }
+
+  warnings(): string[] {
+    return this.words;
   }
 
   notIsolated(): string[] {

@@ -13,9 +13,6 @@ export interface Hierarchy {
   base: string;
 }
 const CPU_PERIOD_US = 100_000;
-/** Processes and threads of a sandbox that asks for no limit of its own. A machine has 32,768 by default: without this,
- * one fork bomb takes the mesh and the machine with it. More than builds and test suites need. */
-export const DEFAULT_PIDS = 4096;
 const isController = (name: string): name is Controller => CONTROLLERS.some((c) => c === name);
 
 /** What of /proc/self/mountinfo and /proc/self/cgroup names as hierarchies, whether writable or not. Pure. */
@@ -47,7 +44,7 @@ const below = (path: string, root: string): string =>
 /** The values to write, by controller. Pure. */
 export function limitsOf(spec: SandboxSpec, version: 1 | 2): Partial<Record<Controller, [string, string][]>> {
   const quota = spec.cpu === undefined ? undefined : Math.max(1000, Math.round(spec.cpu * CPU_PERIOD_US));
-  const { memory_bytes: memory, pids = DEFAULT_PIDS } = spec;
+  const { memory_bytes: memory, pids } = spec;
   const limits: Partial<Record<Controller, [string, string][]>> = {};
   if (version === 1) {
     if (quota !== undefined) {
@@ -61,7 +58,7 @@ export function limitsOf(spec: SandboxSpec, version: 1 | 2): Partial<Record<Cont
     if (quota !== undefined) limits.cpu = [["cpu.max", `${quota} ${CPU_PERIOD_US}`]];
     if (memory !== undefined) limits.memory = [["memory.max", `${memory}`]];
   }
-  limits.pids = [["pids.max", `${pids}`]];
+  if (pids !== undefined) limits.pids = [["pids.max", `${pids}`]];
   return limits;
 }
 

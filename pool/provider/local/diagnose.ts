@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
 import { CONTROLLERS, detect } from "./cgroups.ts";
+import { countsByNamespace } from "./limits.ts";
 import { findPython } from "./python.ts";
 
 export interface Check {
@@ -122,6 +123,8 @@ function cgroups(): Check[] {
   return CONTROLLERS.map((controller): Check => {
     const hierarchy = found.find((h) => h.controllers.includes(controller));
     const check = `limit of ${controller}`;
+    if (hierarchy === undefined && controller === "pids" && process.getuid?.() !== 0 && countsByNamespace())
+      return { check, ok: true, detail: "RLIMIT_NPROC in the sandbox's own user namespace" };
     if (hierarchy !== undefined)
       return { check, ok: true, detail: `cgroup v${hierarchy.version}, ${hierarchy.base}` };
     return {

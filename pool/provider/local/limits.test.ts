@@ -4,10 +4,41 @@ import { constants } from "node:os";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { Cgroups } from "./cgroups.ts";
+import { countsByNamespace, defaultsOf, Limits } from "./limits.ts";
 import { Bench } from "./testing.ts";
 
 const { enforced } = new Cgroups("sandmesh-test");
 const MIB = 1024 * 1024;
+
+const GIB = 1024 * MIB;
+
+test("without a wish a sandbox has a limit of memory and of processes, and never the whole machine", () => {
+  expect(defaultsOf(64 * GIB)).toEqual({ memoryBytes: 4 * GIB, pids: 4096 });
+  expect(defaultsOf(3 * GIB).memoryBytes).toBe(1.5 * GIB);
+  expect(defaultsOf(1000 * MIB + 77).memoryBytes).toBe(500 * MIB);
+  const limits = new Limits(new Set(["cpu", "memory", "pids"]), true, { memoryBytes: GIB });
+  expect(limits.of({ image: "host" })).toEqual({ image: "host", memory_bytes: GIB, pids: 4096 });
+  expect(limits.of({ image: "host", memory_bytes: 5 * GIB, pids: 20 })).toMatchObject({
+    memory_bytes: 5 * GIB,
+    pids: 20,
+  });
+  expect(limits.warnings({ image: "host", cpu: 1 })).toEqual([]);
+});
+
+test("a limit that is not held is said, whether it was asked for or is the default's", () => {
+  const none = new Limits(new Set(), true);
+  const words = none.warnings({ image: "host", cpu: 1, pids: 20 });
+  expect(words).toHaveLength(3);
+  expect(words.join()).toMatch(
+    /cpu: the limit that was asked.*memory: the limit that sandboxes have.*processes: /,
+  );
+  expect(none.warnings({ image: "host" }).join()).not.toContain("cpu");
+  expect([countsByNamespace("5.13.9"), countsByNamespace("5.14.0-9"), countsByNamespace("6.1.0")]).toEqual([
+    false,
+    true,
+    true,
+  ]);
+});
 
 describe.if(process.getuid?.() === 0)("limits", () => {
   let bench: Bench;
@@ -44,6 +75,15 @@ describe.if(process.getuid?.() === 0)("limits", () => {
     expect(out).toContain(`${64 * MIB}`);
     expect(out).toContain("status 137");
   });
+
+  test.if(enforced.has("memory") && enforced.has("pids"))(
+    "a sandbox that asks for nothing has limits",
+    async () => {
+      const script = `cd /sys/fs/cgroup; cat memory.max memory/memory.limit_in_bytes pids.max pids/pids.max 2>/dev/null; true`;
+      const { memoryBytes } = defaultsOf();
+      expect(await bench.probe("sb-a", script)).toMatch(new RegExp(`${memoryBytes}\\n[^]*4096\\n`));
+    },
+  );
 
   test.if(enforced.has("pids"))("a fork bomb stops at the limit of processes", async () => {
     const bomb = `import os, time

@@ -17,6 +17,8 @@ export interface PlanInput {
   request: CreateRequest;
   image: ResolvedImage;
   cgroups: SandboxCgroups;
+  /** Where no cgroup bounds them: processes and threads in the sandbox's user namespace. */
+  nproc: number | undefined;
   root: boolean;
   daemonDir: string;
   /** As seen inside. */
@@ -49,6 +51,8 @@ export function makePlan(input: PlanInput): Plan {
     cgroup_tasks: input.cgroups.tasks,
     cgroup_folder: input.cgroups.folder,
     cgroup_views: input.cgroups.views,
+    // One more for the supervisor, which is in that namespace too.
+    nproc: input.nproc === undefined ? null : input.nproc + 1,
     own,
     volumes: (spec.volumes ?? []).map((v) => ({
       source: realFolder(v.source) ?? v.source,

@@ -17,8 +17,10 @@ import { Images } from "./image/image.ts";
 import { launchError } from "./launch/error.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { INSIDE, Layout, type Meta, namesIn, REMOVING } from "./layout.ts";
+import { type DefaultLimits, Limits } from "./limits.ts";
 import { makePlan } from "./plan.ts";
 import { endLaunchers } from "./processes.ts";
+import { parseAddress } from "./relay/address.ts";
 import { RelayClient } from "./relay/relay.ts";
 import { removeSandbox } from "./removal.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
@@ -40,6 +42,8 @@ export interface LocalOptions {
   natsUrl: string;
   /** Folders and files of the machine that a sandbox of image `host` shall not see, beside the state folder. */
   hide?: readonly string[];
+  /** The limits of a sandbox that asks for none; left out: by the machine (limits.ts). */
+  defaults?: Partial<DefaultLimits>;
   name?: string;
   log: Log;
 }
@@ -64,6 +68,7 @@ class Local implements LocalProvider {
   readonly #exits: ExitWatch;
   readonly #adopted: Promise<void>;
   readonly #root = process.getuid?.() === 0;
+  readonly #limits: Limits;
   /** Creates under way; `stop` ends them early. */
   readonly #creating = new Map<string, { done: Promise<Created>; stop: AbortController }>();
   readonly #removing = new Map<string, Promise<void>>();
@@ -76,6 +81,7 @@ class Local implements LocalProvider {
     this.#layout = layout;
     layout.make();
     this.#cgroups = new Cgroups(layout.mark);
+    this.#limits = new Limits(this.#cgroups.enforced, this.#root, options.defaults);
     this.#images = new Images(layout.stateDir, layout.layers);
     this.#launcher = new Launcher(layout.stateDir);
     const onRestart = () => options.log.warn({}, "the relay had ended and was started again");
@@ -138,6 +144,7 @@ class Local implements LocalProvider {
     const existing = await this.#existing(sandbox);
     if (existing !== undefined) return existing;
     const image = await unlessAborted(this.#images.resolve(spec.image), signal, sandbox);
+    const limited = this.#limits.of(spec);
     const uid = this.#begin(request);
     try {
       if (spec.network !== "host") await this.#relay.add(sandbox);
@@ -145,7 +152,8 @@ class Local implements LocalProvider {
         layout: this.#layout,
         request,
         image,
-        cgroups: this.#cgroups.make(sandbox, spec),
+        cgroups: this.#cgroups.make(sandbox, limited),
+        nproc: this.#limits.nproc(limited),
         root: this.#root,
         daemonDir: this.#options.daemonDir,
         daemonArgv: this.#options.daemonArgv ?? [`${INSIDE}/daemon/sandmesh-agent`],
@@ -257,7 +265,11 @@ class Local implements LocalProvider {
   }
 
   notIsolated(spec: SandboxSpec): string[] {
-    return notIsolated(spec, { root: this.#root, enforced: this.#cgroups.enforced });
+    return notIsolated(this.#limits.of(spec), { root: this.#root, enforced: this.#limits.enforced });
+  }
+
+  warnings(spec: SandboxSpec): string[] {
+    return this.#limits.warnings(spec);
   }
 
   async close(): Promise<void> {
@@ -282,13 +294,4 @@ class Local implements LocalProvider {
       await rm(folder, { recursive: true, force: true });
     }
   }
-}
-
-function parseAddress(url: string): { host: string; port: number } {
-  const match = url.match(/^(?:(?:nats|tls):\/\/)?(?:\[([0-9a-fA-F:]+)\]|([^:/[\]]+)):(\d{1,5})\/?$/);
-  const host = match?.[1] ?? match?.[2];
-  if (match === null || host === undefined) {
-    throw new InvalidRequestError(`natsUrl must be host:port, not ${url}`, { field: "natsUrl" });
-  }
-  return { host, port: Number(match[3]) };
 }

@@ -40,7 +40,7 @@ test("a volume's source is a folder by absolute path, and not the state folder b
 });
 
 test("a limit that the kernel will not hold is said, each by itself", () => {
-  const spec = check(SandboxSpec, { image: "host", memory_bytes: 1 << 28, network: "host" });
+  const spec = check(SandboxSpec, { image: "host", memory_bytes: 1 << 28, pids: 64, network: "host" });
   const none = notIsolated(spec, { root: true, enforced: new Set() }).join("\n");
   expect(none).toContain("memory: the limit is not enforced");
   expect(none).toContain("the network");

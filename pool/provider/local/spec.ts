@@ -64,7 +64,7 @@ export function realFolder(path: string): string | undefined {
   }
 }
 
-/** What a sandbox of this spec shares with others, in words. */
+/** What a sandbox of this spec (with the default limits) shares with others, in words. */
 export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): string[] {
   const shared = ["the kernel: no system call filter, as in a container without seccomp"];
   if (root)
@@ -77,8 +77,7 @@ export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): s
   const wishes: Record<Controller, boolean> = {
     cpu: spec.cpu !== undefined,
     memory: spec.memory_bytes !== undefined,
-    // Where a limit can be set, there is one in any case.
-    pids: enforced.has("pids") || spec.pids !== undefined,
+    pids: spec.pids !== undefined,
   };
   const names: Record<Controller, string> = { cpu: "cpu", memory: "memory", pids: "processes" };
   for (const controller of ["cpu", "memory", "pids"] as const) {

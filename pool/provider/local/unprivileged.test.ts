@@ -80,6 +80,33 @@ if (!isRoot)
       expect(bench.provider.notIsolated({ image: "host" }).join("\n")).toContain("the mesh's own user");
     });
 
+    test("processes are limited for each sandbox by itself, memory is not, and the grant's warnings say so", async () => {
+      const bomb = `import os, resource, time
+n = 0
+try:
+    resource.setrlimit(resource.RLIMIT_NPROC, (1000, 1000))
+    print("raised")
+except ValueError:
+    pass
+try:
+    while n < 100:
+        if os.fork() == 0:
+            time.sleep(1000)
+        n += 1
+except OSError as e:
+    print("stopped", n, e.errno)`;
+      for (const sandbox of ["sb-a", "sb-b"]) {
+        // The shell and python3 count too.
+        expect(await bench.probe(sandbox, `/usr/bin/python3 -c '${bomb}'`, { pids: 20 })).toBe(
+          "stopped 18 11\n",
+        );
+      }
+      const words = bench.provider.warnings?.({ image: "host", pids: 20 }).join("\n");
+      expect(words).toContain("memory: the limit that sandboxes have by default is not held");
+      expect(words).not.toContain("processes");
+      expect(bench.provider.notIsolated({ image: "host" }).join("\n")).not.toContain("processes");
+    });
+
     test("another user is refused by name, and leaves nothing", async () => {
       await expect(bench.create("sb-a", { user: "1000" })).rejects.toMatchObject({ field: "spec.user" });
       expect(await bench.left()).toEqual([]);

@@ -5,6 +5,7 @@ sandbox. The plan is what launcher.ts writes (its type there says what each fiel
 
 import json
 import os
+import resource
 import signal
 import stat
 
@@ -20,6 +21,9 @@ HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
 
 def enter(plan):
     """Joins the cgroups and leaves the machine's namespaces. The pid namespace is new already."""
+    if plan["nproc"]:
+        # Counted for the sandbox's own user namespace (Linux 5.14), and not to be raised from inside.
+        resource.setrlimit(resource.RLIMIT_NPROC, (plan["nproc"], plan["nproc"]))
     for tasks in plan["cgroup_tasks"]:
         with open(tasks, "w") as f:
             f.write("0")

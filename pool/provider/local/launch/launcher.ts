@@ -30,6 +30,8 @@ export interface Plan {
   cgroup_folder: string | null;
   /** Own cgroup folder → where it is seen inside. */
   cgroup_views: Record<string, string>;
+  /** RLIMIT_NPROC, soft and hard. */
+  nproc: number | null;
   /** Name below /.sandmesh → folder, read-only. */
   own: Record<string, string>;
   volumes: { source: string; target: string }[];

@@ -1,0 +1,80 @@
+// The limits of a sandbox that asks for none, and what of its limits this machine cannot hold.
+import { release, totalmem } from "node:os";
+import type { SandboxSpec } from "../../../broker/contract/index.ts";
+import { CONTROLLERS, type Controller } from "./cgroups.ts";
+
+export interface DefaultLimits {
+  memoryBytes: number;
+  pids: number;
+}
+
+const GIB = 1024 ** 3;
+/** Enough for the builds and test suites of common tasks. */
+const MOST_MEMORY_BYTES = 4 * GIB;
+/** Never all of the machine: what one command uses up ends that command, and neither the mesh nor its neighbours. */
+const SHARE_OF_MACHINE = 2;
+/** Processes and threads. A machine has 32,768 by default: without this, one fork bomb takes the mesh and the machine
+ * with it. More than builds and test suites need. */
+const DEFAULT_PIDS = 4096;
+/** Page sizes go up to 64 KiB, and the kernel rounds a limit down to pages. */
+const ROUND_BYTES = 64 * 1024;
+
+/** `machineBytes`: what the machine has, or the group that the mesh itself is limited by. */
+export function defaultsOf(machineBytes: number = memoryHere()): DefaultLimits {
+  const share = Math.floor(machineBytes / SHARE_OF_MACHINE / ROUND_BYTES) * ROUND_BYTES;
+  return { memoryBytes: Math.min(MOST_MEMORY_BYTES, share), pids: DEFAULT_PIDS };
+}
+
+function memoryHere(): number {
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(totalmem(), limit) : totalmem();
+}
+
+/** Whether RLIMIT_NPROC bounds a user namespace by itself. Before, it counted all processes of the user, in whatever
+ * namespace: a sandbox would have been refused for what others run. */
+export function countsByNamespace(kernel: string = release()): boolean {
+  const [major = 0, minor = 0] = kernel.split(".").map(Number);
+  return major > 5 || (major === 5 && minor >= 14);
+}
+
+const LIMITS: Record<Controller, { name: string; asked(spec: SandboxSpec): boolean }> = {
+  cpu: { name: "cpu", asked: (spec) => spec.cpu !== undefined },
+  memory: { name: "memory", asked: (spec) => spec.memory_bytes !== undefined },
+  pids: { name: "processes", asked: (spec) => spec.pids !== undefined },
+};
+
+export class Limits {
+  /** Which limits hold here. */
+  readonly enforced: ReadonlySet<Controller>;
+  readonly #defaults: DefaultLimits;
+  readonly #byRlimit: boolean;
+
+  /** `byGroups`: what cgroups can limit here. */
+  constructor(byGroups: ReadonlySet<Controller>, root: boolean, defaults: Partial<DefaultLimits> = {}) {
+    this.#defaults = { ...defaultsOf(), ...defaults };
+    this.#byRlimit = !byGroups.has("pids") && !root && countsByNamespace();
+    this.enforced = this.#byRlimit ? new Set([...byGroups, "pids"]) : byGroups;
+  }
+
+  /** The spec with the limits that it leaves out. */
+  of(spec: SandboxSpec): SandboxSpec {
+    const { memoryBytes, pids } = this.#defaults;
+    return { ...spec, memory_bytes: spec.memory_bytes ?? memoryBytes, pids: spec.pids ?? pids };
+  }
+
+  /** Processes and threads by RLIMIT_NPROC; undefined where a cgroup counts them, or nothing does. */
+  nproc(limited: SandboxSpec): number | undefined {
+    return this.#byRlimit ? limited.pids : undefined;
+  }
+
+  /** What of the limits is not held, for whom the sandbox is granted to. `spec`: as it was asked for. */
+  warnings(spec: SandboxSpec): string[] {
+    return CONTROLLERS.flatMap((controller) => {
+      const { name, asked } = LIMITS[controller];
+      // Without a wish there is no limit of cpu anywhere.
+      if (this.enforced.has(controller) || (controller === "cpu" && !asked(spec))) return [];
+      const which = asked(spec) ? "the limit that was asked for" : "the limit that sandboxes have by default";
+      return [`${name}: ${which} is not held, since no cgroup can be written here (see doctor)`];
+    });
+  }
+}
