@@ -2,8 +2,8 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { kubectl } from "../e2e-cluster/cluster.ts";
 import { round } from "./bench.ts";
+import { kubectl } from "./burst-kubectl.ts";
 import { usageOf } from "./processes.ts";
 
 const DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";

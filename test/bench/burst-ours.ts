@@ -3,11 +3,11 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
-import { kubectl } from "../e2e-cluster/cluster.ts";
-import { ClusterMesh } from "../e2e-cluster/mesh.ts";
 import { percentile, progress, round } from "./bench.ts";
 import { countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
+import { kubectl } from "./burst-kubectl.ts";
 import { type Kubelets, startKubelets } from "./burst-kubelets-start.ts";
+import { BurstMesh } from "./burst-mesh.ts";
 import { nonePods, openApi, podsLeft } from "./burst-pods.ts";
 import { inTime } from "./burst-wait.ts";
 import { lines } from "./lines.ts";
@@ -30,19 +30,30 @@ const Acquired = v.object({
   lost: v.number(),
 });
 
+const NODES_LABEL = "sandmesh.dev/placement=direct";
+
 /** The pool's user may do what the provider needs, and nothing else. */
-async function allowPool(): Promise<() => Promise<void>> {
+async function allowPool({ placement }: BurstOptions): Promise<() => Promise<void>> {
   const name = `burst-${randomName(6)}`;
   const pods = ["--verb=create,delete,deletecollection,get,list,watch", "--resource=pods"];
   await kubectl("create", "role", name, ...pods);
   await kubectl("create", "rolebinding", name, `--role=${name}`, `--user=${POOL_USER}`);
-  return async () => void (await kubectl("delete", `rolebinding/${name}`, `role/${name}`));
+  const made = [`rolebinding/${name}`, `role/${name}`];
+  if (placement === "direct") {
+    await kubectl("label", "--overwrite", "nodes", "-l", "type=kwok", NODES_LABEL);
+    await kubectl("create", "clusterrole", name, "--verb=list,watch", "--resource=nodes");
+    await kubectl("create", "clusterrolebinding", name, `--clusterrole=${name}`, `--user=${POOL_USER}`);
+    made.push(`clusterrolebinding/${name}`, `clusterrole/${name}`);
+  }
+  return async () => void (await kubectl("delete", ...made));
 }
 
-const startMesh = ({ n }: BurstOptions): Promise<ClusterMesh> =>
-  ClusterMesh.start({
+const startMesh = ({ n, placement }: BurstOptions): Promise<BurstMesh> =>
+  BurstMesh.start({
     pool: { maxBooting: n, bootTimeoutMs: 600_000 },
     kubernetes: {
+      placement,
+      directNodes: NODES_LABEL,
       kubeconfig: POOL_KUBECONFIG,
       nodeSelector: { type: "kwok" },
       tolerations: [{ key: "kwok.x-k8s.io/node", operator: "Exists" }],
@@ -52,7 +63,7 @@ const startMesh = ({ n }: BurstOptions): Promise<ClusterMesh> =>
 class Clients {
   readonly #all;
 
-  constructor({ n, clients }: BurstOptions, cluster: ClusterMesh) {
+  constructor({ n, clients }: BurstOptions, cluster: BurstMesh) {
     const env = { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials };
     const script = join(import.meta.dir, "acquire-client.ts");
     this.#all = Array.from({ length: clients }, (_, i) => {
@@ -99,8 +110,8 @@ class Clients {
 }
 
 export async function ourBurst(options: BurstOptions) {
-  const disallow = await allowPool();
-  let cluster: ClusterMesh | undefined;
+  const disallow = await allowPool(options);
+  let cluster: BurstMesh | undefined;
   let kubelets: Kubelets | undefined;
   let clients: Clients | undefined;
   try {
@@ -111,18 +122,18 @@ export async function ourBurst(options: BurstOptions) {
     return await measured(options, cluster, kubelets, clients);
   } finally {
     await clients?.end("kill");
-    await cluster?.[Symbol.asyncDispose]();
+    await cluster?.end();
     await kubelets?.stop();
     await disallow();
   }
 }
 
-async function measured(options: BurstOptions, cluster: ClusterMesh, kubelets: Kubelets, clients: Clients) {
+async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kubelets, clients: Clients) {
   const { n, end } = options;
-  const { pool, server } = cluster;
+  const { server } = cluster;
   const writes = await countWrites();
   const spent = meter({
-    pool: [pool.pid],
+    pool: [cluster.poolPid],
     nats: [server.pid],
     daemons: [kubelets.pid],
     clients: clients.pids,

@@ -2,9 +2,9 @@
 // CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons, and ours; in
 // the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean over the rounds.
 
-import { kubectl } from "../e2e-cluster/cluster.ts";
 import { progress, round } from "./bench.ts";
 import { BOOT } from "./burst-boot.ts";
+import { kubectl } from "./burst-kubectl.ts";
 import { type BurstOptions, ourBurst } from "./burst-ours.ts";
 import { type Floor, plainBurst, wiredBurst } from "./burst-plain.ts";
 import { inTime } from "./burst-wait.ts";

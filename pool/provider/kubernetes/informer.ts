@@ -1,19 +1,8 @@
-// The pods as the API server last told of them: list, then watch from there on, for ever. Each change is handed on once.
-import { toSandmeshError } from "../../../broker/contract/index.ts";
-import type { PodApi, WatchLine } from "./api/pods.ts";
-import { backoffMs, WatchRefused, wait } from "./api/transport.ts";
+// The pods as the API server last told of them. Each change is handed on once; who waits for a pod's end hears of it.
 import type { PodView } from "./observe.ts";
-
-export interface Log {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
+import { type Log, Reflector, type Source } from "./reflect.ts";
 
 export type Change = { type: "seen"; pod: PodView } | { type: "gone"; pod: PodView };
-
-const GONE = 410;
-/** A watch whose news are overdue is begun anew this often at most. */
-const ANEW_MS = 10_000;
 
 /** Waits for the end of one pod, from before it is asked for. */
 interface Waiter {
@@ -25,38 +14,32 @@ interface Waiter {
 }
 
 export class Informer {
-  readonly #api: PodApi;
-  readonly #log: Log;
+  readonly #reflector: Reflector<PodView>;
   readonly #handle: (change: Change) => void;
   readonly #pods = new Map<string, PodView>();
   readonly #waiters = new Map<string, Set<Waiter>>();
-  readonly #stop = new AbortController();
-  readonly #synced = Promise.withResolvers<void>();
-  #running: Promise<void> | undefined;
-  /** Where the watch goes on from; undefined before the first list, and where only a list helps. */
-  #version: string | undefined;
   /** Made while a list was under way, which may not have them yet. */
   readonly #newer = new Set<string>();
-  #watching: AbortController | undefined;
-  #anewAt = 0;
-  #listing = false;
 
-  constructor(api: PodApi, log: Log, handle: (change: Change) => void) {
-    this.#api = api;
-    this.#log = log;
+  constructor(source: Source<PodView>, log: Log, handle: (change: Change) => void) {
     this.#handle = handle;
+    const changed = (type: string, pod: PodView) => (type === "DELETED" ? this.#gone(pod) : this.#seen(pod));
+    const listed = (pods: readonly PodView[], startedAt: number) => this.#listed(pods, startedAt);
+    this.#reflector = new Reflector(source, { listed, changed }, log, "pods");
   }
 
   /** Resolves when the first list is in. */
   start(): Promise<void> {
-    this.#running ??= this.#run();
-    return this.#synced.promise;
+    return this.#reflector.start();
   }
 
-  async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#running;
-    this.#synced.resolve();
+  stop(): Promise<void> {
+    return this.#reflector.stop();
+  }
+
+  /** See Reflector. */
+  overdue(): void {
+    this.#reflector.overdue();
   }
 
   get(name: string): PodView | undefined {
@@ -66,16 +49,7 @@ export class Informer {
   /** A pod that we know of before the watch does. */
   add(pod: PodView): void {
     if (!this.#pods.has(pod.metadata.name)) this.#pods.set(pod.metadata.name, pod);
-    if (this.#listing) this.#newer.add(pod.metadata.name);
-  }
-
-  /** What somebody waits for is overdue: the watch may have died without a word (seen with HTTP clients under load), so
-   * it is begun anew where it stands. */
-  overdue(): void {
-    const now = performance.now();
-    if (now - this.#anewAt < ANEW_MS) return;
-    this.#anewAt = now;
-    this.#watching?.abort();
+    if (this.#reflector.listing) this.#newer.add(pod.metadata.name);
   }
 
   /** To be called before the delete is sent, so that its end is not missed. */
@@ -98,33 +72,7 @@ export class Informer {
     };
   }
 
-  async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    for (let failures = 0; !signal.aborted; ) {
-      try {
-        this.#version ??= await this.#list();
-        await this.#watch(this.#version, () => {
-          failures = 0;
-        });
-        // The server ended it as agreed, or wants a new list: not all at once.
-        await wait(Math.random() * 100, signal);
-      } catch (error) {
-        if (signal.aborted) return;
-        failures++;
-        // Cut off, it goes on from where it was; refused, only a list helps.
-        if (error instanceof WatchRefused) this.#version = undefined;
-        this.#log.warn({ error: toSandmeshError(error).message, failures }, "the watch on pods broke off");
-        await wait(backoffMs(failures), signal).catch(() => undefined);
-      }
-    }
-  }
-
-  async #list(): Promise<string> {
-    const startedAt = performance.now();
-    this.#listing = true;
-    const { pods, version } = await this.#api.list(this.#stop.signal).finally(() => {
-      this.#listing = false;
-    });
+  #listed(pods: readonly PodView[], startedAt: number): void {
     const there = new Set([...pods.map((pod) => pod.metadata.name), ...this.#newer]);
     this.#newer.clear();
     for (const [name, pod] of this.#pods) if (!there.has(name)) this.#gone(pod);
@@ -133,35 +81,6 @@ export class Informer {
       if (there.has(name)) continue;
       for (const waiter of waiters) if (waiter.ackedAt < startedAt) waiter.resolve();
     }
-    this.#synced.resolve();
-    return version;
-  }
-
-  async #watch(from: string, alive: () => void): Promise<void> {
-    const anew = new AbortController();
-    this.#watching = anew;
-    try {
-      for await (const line of this.#api.watch(from, AbortSignal.any([this.#stop.signal, anew.signal]))) {
-        alive();
-        if (line.type === "ERROR") {
-          if (line.object.code !== GONE)
-            this.#log.warn({ error: line.object.message }, "the watch was ended");
-          this.#version = undefined;
-          return;
-        }
-        this.#version = line.object.metadata.resourceVersion;
-        this.#heed(line);
-      }
-    } catch (error) {
-      if (!anew.signal.aborted) throw error;
-    } finally {
-      this.#watching = undefined;
-    }
-  }
-
-  #heed(line: WatchLine): void {
-    if (line.type === "ADDED" || line.type === "MODIFIED") this.#seen(line.object);
-    else if (line.type === "DELETED") this.#gone(line.object);
   }
 
   #seen(pod: PodView): void {

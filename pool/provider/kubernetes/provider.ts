@@ -1,31 +1,27 @@
 // The provider `kubernetes`: a pod for each sandbox, of the unmodified image. One create and one delete a sandbox; what
 // becomes of it between them is told by one watch.
-import {
-  CanceledError,
-  ConflictError,
-  ProviderError,
-  type SandboxSpec,
-} from "../../../broker/contract/index.ts";
+import { ProviderError, type SandboxSpec } from "../../../broker/contract/index.ts";
 import type { Created, CreateRequest, Listed, Provider, ProviderEvent } from "../provider.ts";
 import { openAccess } from "./api/access.ts";
 import { PodApi } from "./api/pods.ts";
 import { Transport } from "./api/transport.ts";
-import { Informer, type Log } from "./informer.ts";
-import { judge, listedOf } from "./observe.ts";
-import { LABEL, podOf } from "./pod.ts";
+import { Creation } from "./creation.ts";
+import { Informer } from "./informer.ts";
+import { listedOf } from "./observe.ts";
+import { Placer } from "./place/placer.ts";
+import { LABEL } from "./pod.ts";
+import type { Log } from "./reflect.ts";
 import type { KubernetesSettings } from "./settings.ts";
 import { checkName, notIsolated, refuseUnsupported } from "./spec.ts";
 import { Teller } from "./tell.ts";
+import { FORCED_MS, within } from "./waiting.ts";
 
-export type { Log } from "./informer.ts";
+export type { Log } from "./reflect.ts";
 
 /** Names in one grouped delete: the address stays below 8 KiB. */
 const GROUP = 100;
 /** A node ends a pod within seconds; after this the watch is no longer believed to be alive. */
 const OVERDUE_MS = 10_000;
-/** After a forced deletion the object is gone as soon as the server has written it. */
-const FORCED_MS = 15_000;
-
 export interface KubernetesProvider extends Provider {
   /** Requests sent, answered with 429, and without an answer. */
   readonly requests: { sent: number; throttled: number; failed: number };
@@ -44,7 +40,8 @@ class Kubernetes implements KubernetesProvider {
   readonly #api: PodApi;
   readonly #informer: Informer;
   readonly #teller: Teller;
-  readonly #creating = new Map<string, Promise<Created>>();
+  readonly #placer: Placer | undefined;
+  readonly #creation: Creation;
   /** Since when each is being removed, by uid, over all tries: performance.now() ms. */
   readonly #removing = new Map<string, number>();
   readonly #closed = new AbortController();
@@ -55,7 +52,22 @@ class Kubernetes implements KubernetesProvider {
     this.#transport = new Transport(openAccess(settings.kubeconfig, settings.context), settings);
     this.#api = new PodApi(this.#transport, settings.namespace, `${LABEL.mesh}=${settings.mesh}`);
     this.#teller = new Teller(settings);
-    this.#informer = new Informer(this.#api, log, (change) => this.#teller.heed(change));
+    const { placement, directNodes } = settings;
+    this.#placer = placement === "direct" ? new Placer(this.#transport, directNodes, log) : undefined;
+    this.#informer = new Informer(this.#api.all, log, (change) => {
+      // Refused where we placed it, it is about to be made again: nobody is to hear of this one.
+      if (this.#placer?.heed(change) === true) this.#teller.expect(change.pod.metadata.name);
+      else this.#teller.heed(change);
+    });
+    this.#creation = new Creation({
+      settings,
+      log,
+      api: this.#api,
+      informer: this.#informer,
+      teller: this.#teller,
+      placer: this.#placer,
+      closed: this.#closed.signal,
+    });
   }
 
   get requests(): KubernetesProvider["requests"] {
@@ -66,45 +78,8 @@ class Kubernetes implements KubernetesProvider {
     refuseUnsupported(spec, this.#settings);
   }
 
-  async create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
-    const { sandbox, spec } = request;
-    checkName(sandbox);
-    refuseUnsupported(spec, this.#settings);
-    let creating = this.#creating.get(sandbox);
-    if (creating === undefined) {
-      if (signal.aborted) throw canceled(sandbox);
-      creating = this.#create(request, signal).finally(() => this.#creating.delete(sandbox));
-      creating.catch(() => undefined);
-      this.#creating.set(sandbox, creating);
-    }
-    return unlessAborted(creating, signal, sandbox);
-  }
-
-  async #create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
-    const { sandbox } = request;
-    await unlessAborted(this.#informer.start(), signal, sandbox);
-    // Once sent it is waited for, whatever the caller does: cut off, nobody could tell whether the pod will be there.
-    const begun = await this.#api.create(podOf(request, this.#settings), sandbox, this.#closed.signal);
-    if (begun === "taken") return this.#taken(request);
-    this.#informer.add(begun);
-    return { uid: begun.metadata.uid };
-  }
-
-  /** The name is there: ours from an earlier call, or not ours. */
-  async #taken({ sandbox, tenant }: CreateRequest): Promise<Created> {
-    const pod = this.#informer.get(sandbox) ?? (await this.#api.get(sandbox, this.#closed.signal));
-    if (pod === undefined) {
-      throw new ProviderError(`sandbox ${sandbox} was just removed`, { sandbox, reason: "ended" });
-    }
-    const { labels, uid, deletionTimestamp } = pod.metadata;
-    if (labels[LABEL.mesh] !== this.#settings.mesh || labels[LABEL.tenant] !== tenant) {
-      throw new ConflictError(`pod ${sandbox} is not this tenant's`, { sandbox, field: "sandbox" });
-    }
-    if (deletionTimestamp !== undefined || judge(pod).type === "lost") {
-      const message = `sandbox ${sandbox} was made before and has ended; its name cannot be used again`;
-      throw new ProviderError(message, { sandbox, reason: "ended" });
-    }
-    return { uid };
+  create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
+    return this.#creation.create(request, signal);
   }
 
   async remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
@@ -112,7 +87,7 @@ class Kubernetes implements KubernetesProvider {
     this.#teller.expect(sandbox);
     await this.#informer.start();
     // A create under way is let through, so that the delete comes after it.
-    await this.#creating.get(sandbox)?.catch(() => undefined);
+    await this.#creation.ended(sandbox);
     const end = this.#informer.awaitGone(sandbox);
     try {
       const found = await this.#api.delete(sandbox, uid, undefined, signal);
@@ -166,7 +141,7 @@ class Kubernetes implements KubernetesProvider {
       const pod = this.#informer.get(sandbox);
       const there = pod?.metadata.uid;
       // Grouped deletes have no precondition: only what is surely meant may be among them.
-      if (there !== undefined && (uid === undefined || uid === there) && !this.#creating.has(sandbox)) {
+      if (there !== undefined && (uid === undefined || uid === there) && !this.#creation.has(sandbox)) {
         known.push({ sandbox, uid: there });
       } else others.push(this.remove(sandbox, uid, signal));
     }
@@ -206,8 +181,8 @@ class Kubernetes implements KubernetesProvider {
   }
 
   async list(signal: AbortSignal): Promise<Listed[]> {
-    const { pods } = await this.#api.list(signal);
-    return pods.map(listedOf);
+    const { items } = await this.#api.all.list(signal);
+    return items.map(listedOf);
   }
 
   watch(handle: (event: ProviderEvent) => void): () => void {
@@ -221,9 +196,10 @@ class Kubernetes implements KubernetesProvider {
   }
 
   async close(): Promise<void> {
-    await Promise.allSettled([...this.#creating.values()]);
+    await this.#creation.allEnded();
     this.#closed.abort();
     this.#teller.close();
+    await this.#placer?.stop();
     await this.#informer.stop();
     this.#transport.close();
   }
@@ -235,37 +211,5 @@ function isName(sandbox: string): boolean {
     return true;
   } catch {
     return false; // There can be no pod of that name.
-  }
-}
-
-const canceled = (sandbox: string): CanceledError =>
-  new CanceledError(`the creation of sandbox ${sandbox} was canceled`, { sandbox });
-
-/** What is shared goes on; only this caller leaves. */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal, sandbox: string): Promise<T> {
-  const { promise: left, reject } = Promise.withResolvers<never>();
-  const leave = (): void => reject(canceled(sandbox));
-  if (signal.aborted) leave();
-  signal.addEventListener("abort", leave, { once: true });
-  try {
-    return await Promise.race([work, left]);
-  } finally {
-    signal.removeEventListener("abort", leave);
-  }
-}
-
-/** Whether `work` was done within `ms`. Throws CanceledError when the signal is aborted meanwhile. */
-async function within(work: Promise<void>, ms: number, signal: AbortSignal): Promise<boolean> {
-  const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => resolve(false), ms);
-  const leave = (): void => reject(new CanceledError("the removal was given up"));
-  if (signal.aborted) leave();
-  signal.addEventListener("abort", leave, { once: true });
-  work.then(() => resolve(true));
-  try {
-    return await promise;
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", leave);
   }
 }

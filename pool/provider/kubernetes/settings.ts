@@ -83,6 +83,23 @@ export const KubernetesSettings = v.strictObject({
     ),
     1,
   ),
+  placement: v.optional(
+    v.pipe(
+      v.picklist(["scheduler", "direct"]),
+      v.description(
+        "direct: the pool names the node itself, of directNodes, and asks the scheduler only where none takes the pod; needs the right to list and watch nodes",
+      ),
+    ),
+    "scheduler",
+  ),
+  directNodes: v.optional(
+    v.pipe(
+      v.string(),
+      v.minLength(1),
+      v.description("Label selector of the nodes that `direct` may use; best where nothing else runs"),
+    ),
+    "sandmesh.dev/placement=direct",
+  ),
   runtimeClass: word("Such as gvisor or kata"),
   schedulerName: word("Another scheduler than the cluster's"),
   priorityClass: word("Sandboxes are to be preempted before services are"),

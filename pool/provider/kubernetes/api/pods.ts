@@ -1,47 +1,24 @@
-// The pods of one mesh in one namespace, by the API server: create, delete, list, watch. What is answered is parsed.
-
+// The pods of one mesh in one namespace, by the API server: create, get, delete, list, watch.
 import type { V1Pod } from "@kubernetes/client-node";
 import * as v from "valibot";
 import { ProviderError } from "../../../../broker/contract/index.ts";
 import { PodView } from "../observe.ts";
+import { Collection } from "./collection.ts";
 import { errorOf } from "./status.ts";
 import type { ApiReply, Transport } from "./transport.ts";
-
-/** Pods a page: parsing one holds the event loop for some milliseconds. */
-const PAGE = 500;
-/** The server ends a watch by then; spread, so that those of several pools do not come back at once. */
-const WATCH_S = 300;
-/** A bookmark comes each minute; a watch that is silent for longer is dead. */
-const WATCH_SILENT_MS = 150_000;
-
-const PodList = v.object({
-  metadata: v.object({ resourceVersion: v.string(), continue: v.exactOptional(v.string()) }),
-  items: v.array(PodView),
-});
-export const WatchLine = v.variant("type", [
-  v.object({ type: v.picklist(["ADDED", "MODIFIED", "DELETED"]), object: PodView }),
-  v.object({
-    type: v.literal("BOOKMARK"),
-    object: v.object({ metadata: v.object({ resourceVersion: v.string() }) }),
-  }),
-  v.object({
-    type: v.literal("ERROR"),
-    object: v.object({ code: v.optional(v.number(), 0), message: v.optional(v.string(), "") }),
-  }),
-]);
-export type WatchLine = v.InferOutput<typeof WatchLine>;
 
 export class PodApi {
   readonly #transport: Transport;
   readonly #path: string;
-  readonly #selector: string;
   readonly #mesh: string;
+  /** All of the mesh's. */
+  readonly all: Collection<PodView>;
 
   constructor(transport: Transport, namespace: string, meshLabel: string) {
     this.#transport = transport;
     this.#path = `/api/v1/namespaces/${namespace}/pods`;
     this.#mesh = meshLabel;
-    this.#selector = encodeURIComponent(meshLabel);
+    this.all = new Collection(transport, this.#path, meshLabel, PodView, "pods");
   }
 
   /** `taken`: there is a pod of that name. Throws the error that the refusal means. */
@@ -95,39 +72,6 @@ export class PodApi {
     const path = `${this.#path}?labelSelector=${selector}`;
     const reply = await this.#transport.request({ method: "DELETE", path }, signal, true);
     if (reply.status >= 300) throw errorOf(reply, `deleting ${names.length} sandboxes`);
-  }
-
-  /** All of the mesh's, and the version that a watch goes on from. */
-  async list(signal: AbortSignal): Promise<{ pods: PodView[]; version: string }> {
-    const pods: PodView[] = [];
-    let next: string | undefined;
-    for (;;) {
-      const more = next === undefined ? "" : `&continue=${encodeURIComponent(next)}`;
-      const path = `${this.#path}?labelSelector=${this.#selector}&limit=${PAGE}${more}`;
-      const reply = await this.#transport.request({ method: "GET", path }, signal, true);
-      if (reply.status === 410 && next !== undefined) {
-        // The pages' snapshot was compacted away: from the start.
-        pods.length = 0;
-        next = undefined;
-        continue;
-      }
-      if (reply.status >= 300) throw errorOf(reply, "listing sandboxes");
-      const page = v.safeParse(PodList, reply.body);
-      if (!page.success) throw new ProviderError("the API server's list cannot be read");
-      pods.push(...page.output.items);
-      next = page.output.metadata.continue;
-      if (next === undefined || next === "") return { pods, version: page.output.metadata.resourceVersion };
-    }
-  }
-
-  /** What happens after `version`. Ends when the server ends it. Throws WatchRefused and network errors. */
-  async *watch(version: string, signal: AbortSignal): AsyncGenerator<WatchLine, void> {
-    const seconds = Math.round(WATCH_S * (1 + Math.random() / 2));
-    const query = `watch=1&allowWatchBookmarks=true&timeoutSeconds=${seconds}`;
-    const path = `${this.#path}?labelSelector=${this.#selector}&resourceVersion=${version}&${query}`;
-    for await (const line of this.#transport.lines(path, signal, WATCH_SILENT_MS)) {
-      if (line !== "") yield v.parse(WatchLine, JSON.parse(line));
-    }
   }
 }
 
