@@ -59,6 +59,33 @@ describe("background work", () => {
     }
   });
 
+  test("a child that reads what the leader wrote does not keep the reply waiting for it", async () => {
+    // The leader goes on only when nobody else reads its pipe, so that all it writes is there for the child.
+    const running = begin(commands, {
+      shell:
+        "kill -STOP $$; head -c 50000 /dev/zero; (exec cat /proc/self/fd/3 3>&1 >/dev/null) & echo $! >&2",
+    });
+    const pid = await running.started;
+    await until("it has stopped", async () => / T /.test(await Bun.file(`/proc/${pid}/stat`).text()));
+    running.command.pause(true);
+    process.kill(pid, "SIGCONT");
+    await until("the leader is gone", async () => !(await alive(pid)));
+    let child = 0;
+    await until("the child has read it and waits for more", async () => {
+      child = running.command.background()[0] ?? 0;
+      const stat = await Bun.file(`/proc/${child}/stat`)
+        .text()
+        .catch(() => "");
+      return stat.includes("(cat) S ");
+    });
+    running.command.pause(false);
+    try {
+      expect((await running.ended).outcome).toEqual({ type: "exited", code: 0 });
+    } finally {
+      end([child]);
+    }
+  });
+
   test("wait: all waits for the background, also where it holds no pipe", async () => {
     const ended = await run(commands, {
       shell: "(sleep 0.2; echo late) & (exec >/dev/null 2>&1 sleep 0.4) & echo $! >&2",

@@ -194,9 +194,11 @@ EXPORT void engine_let_go(uint32_t handle) {
 static int64_t watch(int fd) {
   pthread_mutex_lock(&lock);
   struct command *c = allot();
+  // Once the lock is free the engine's thread may be through with it already.
+  int64_t handle = c ? (int64_t)c->handle : -ENOMEM;
   if (c) { c->watch = 1; c->fd[K_PID] = fd; arm(c, K_PID, 1); } else close(fd);
   pthread_mutex_unlock(&lock);
-  return c ? (int64_t)c->handle : -ENOMEM;
+  return handle;
 }
 /** Any process: the frame comes when it ends; -errno where it is not there. */
 EXPORT int64_t engine_watch(int pid) {

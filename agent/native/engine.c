@@ -1,5 +1,6 @@
 // The engine's thread: starts what is queued, reads pipes, reaps, and fills the outbox.
 #include "engine.h"
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -67,10 +68,17 @@ void arm(struct command *c, int k, int on) {
   c->armed[k] = on;
 }
 
+/** Until the child has given this memory back, by its exec or its end. As CLONE_VFORK would wait, but that waits for ever
+ * where another command has stopped the child in between (`kill -STOP -1`). */
+static void await_exec(pid_t pid, atomic_int *uses_memory) {
+  static const struct timespec often = {0, STOPPED_NS};
+  for (int still; (still = atomic_load(uses_memory)) != 0;)
+    if (syscall(SYS_futex, uses_memory, FUTEX_WAIT, still, &often, NULL, 0) < 0 && errno == ETIMEDOUT) kill(pid, SIGCONT);
+}
 /** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. */
 pid_t start(struct command *c) {
   struct request *r = c->request; char *s = (char *)r + r->strings;
-  struct launch l = {.c = c, .cwd = s};
+  struct launch l = {.c = c, .cwd = s, .uses_memory = 1};
   char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
   int pidfd = -1; pid_t pid = -1;
   if (vector) {
@@ -79,8 +87,8 @@ pid_t start(struct command *c) {
     for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l.envp[i] = s; }
     l.argv[r->argc] = l.envp[r->envc] = NULL;
     sigset_t all, old; sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &l, &pidfd);
-    if (pid < 0) failed(&l, S_CLONE);
+    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_PIDFD | SIGCHLD, &l, &pidfd, NULL, &l.uses_memory);
+    if (pid < 0) failed(&l, S_CLONE); else await_exec(pid, &l.uses_memory);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
   } else { errno = ENOMEM; failed(&l, S_CLONE); }
   free(vector);
@@ -108,7 +116,7 @@ static void finish(struct command *c) {
   if (!c->exited || c->closed) return;
   for (int k = K_OUT; k <= K_ERR; k++) {
     if (c->fd[k] < 0) continue;
-    if (c->flags & WAIT_ALL || c->owed[k] > 0 || now_ns() < c->drain_at) return;
+    if (c->flags & WAIT_ALL || c->owed[k] > 0 || (!c->drained && now_ns() < c->drain_at)) return;
   }
   c->closed = 1; if (c->drain_at) E.draining--;
   uint32_t held = c->fd[K_OUT] >= 0 || c->fd[K_ERR] >= 0;
@@ -202,7 +210,17 @@ static int64_t end_drains(int64_t now) {
   for (uint32_t s = 0; E.draining && s < E.used; s++) {
     struct command *c = E.slots[s];
     if (!c || !c->drain_at || c->closed) continue;
-    if (c->drain_at > now) { if (c->drain_at < next) next = c->drain_at; } else finish(c);
+    if (c->drain_at <= now) {
+      c->drained = 1; c->drain_at = now + OWED_NS;
+      // Whoever holds the pipe can read it, too, and what is owed never comes then.
+      for (int k = K_OUT; k <= K_ERR; k++) {
+        int waiting = 0;
+        if (c->fd[k] >= 0 && ioctl(c->fd[k], FIONREAD, &waiting) == 0 && waiting < c->owed[k]) c->owed[k] = waiting;
+      }
+      finish(c);
+      if (E.slots[s] != c || c->closed) continue;
+    }
+    if (c->drain_at < next) next = c->drain_at;
   }
   return next;
 }

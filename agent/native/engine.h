@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,8 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define QUIET_NS 50000000LL   // without a start or an end for this long: SIGCHLD is asked for, until the next start
 #define BURST_NS 5000000LL    // a start soon after one that still runs belongs to a burst: the thread takes it
 #define STATUS_TAKEN -1       // in place of wait's status: someone else has taken it
+#define STOPPED_NS 50000000L   // a child that has not come to its exec by then may have been stopped: it is told to go on
+#define OWED_NS 100000000LL   // after the drain: how often it is looked whether what is owed has been read by someone else
 #define SLOTS 65536
 
 struct frame { uint32_t handle, type, length, pad; };
@@ -45,12 +48,12 @@ struct command {
   uint32_t handle, flags;
   pid_t pid;
   int fd[4];                  // by K_IN, K_OUT, K_ERR, K_PID; -1 where closed
-  uint8_t paused, exited, closed, watch, armed[4], close_stdin;
+  uint8_t paused, exited, drained, closed, watch, armed[4], close_stdin;
   int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; };
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; atomic_int uses_memory; };
 
 // Everything here is guarded by `lock`.
 struct engine {
