@@ -270,6 +270,8 @@ class Mesh:
         """Releases all that this connection holds, waits until it is gone, and closes. Does nothing the second time.
         Raises, when it is closed, what kept a release from being verified, naming the sandboxes; where the server has
         gone that is after 10 s."""
+        if self._caller.link.foreign:
+            return
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         # A cancelled caller does not leave sandboxes behind half-way.
@@ -287,6 +289,7 @@ class Mesh:
     def _throw_if_closing(self) -> None:
         if self._closing is not None:
             raise ConnectionError("the connection to the mesh is closed")
+        self._caller.throw_if_closed()
 
     async def __aenter__(self) -> Mesh:
         return self

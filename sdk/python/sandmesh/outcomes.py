@@ -7,6 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Union
 
 
+def _ended(processes: int) -> str:
+    return "1 process ended" if processes == 1 else f"{processes} processes ended"
+
+
 @dataclass(frozen=True)
 class Exited:
     """Ended by itself, with that code (0 to 255)."""
@@ -40,7 +44,7 @@ class TimedOut:
     signal: str
 
     def __str__(self) -> str:
-        return f"timed out after {self.after_ms} ms ({self.killed} processes ended)"
+        return f"timed out after {self.after_ms} ms ({_ended(self.killed)})"
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Canceled:
     signal: str
 
     def __str__(self) -> str:
-        return f"canceled ({self.killed} processes ended)"
+        return f"canceled ({_ended(self.killed)})"
 
 
 @dataclass(frozen=True)

@@ -81,4 +81,5 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await leave_block(f"run {self.id} was not released", self.release(), error)
+        if not self._mesh._caller.link.foreign:
+            await leave_block(f"run {self.id} was not released", self.release(), error)

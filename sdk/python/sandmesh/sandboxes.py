@@ -242,7 +242,7 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._detached:
+        if not self._detached and not self._box.caller.link.foreign:
             await leave_block(f"sandbox {self.id} was not released", self.release(), error)
 
     def __repr__(self) -> str:

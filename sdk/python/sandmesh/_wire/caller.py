@@ -120,8 +120,7 @@ class Caller:
                 return parse_answer(message, answer)
 
     def throw_if_closed(self) -> None:
-        if self.link.closed_error is not None:
-            raise self.link.closed_error.with_traceback(None)
+        self.link.check_usable()
 
     def behind(self, work: Coroutine[Any, Any, Any]) -> None:
         """Does ``work`` without being waited for, until ``settle``; what it raises is nobody's concern."""

@@ -81,7 +81,7 @@ class Link:
 
     async def subscribe(self, subject: str, handler: Callable[[str, bytes], None]) -> Callable[[], None]:
         """Returns what ends it."""
-        self._check_usable()
+        self.check_usable()
 
         async def take(message: Msg) -> None:
             handler(message.subject, message.data)
@@ -113,16 +113,21 @@ class Link:
         except (nats.errors.Error, OSError):
             return False
 
-    def _check_usable(self) -> None:
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a forked child: the connection, and what was acquired, are the parent's."""
+        return self._pid != os.getpid()
+
+    def check_usable(self) -> None:
         if self.closed_error is not None:
             raise self.closed_error.with_traceback(None)
-        if self._pid != os.getpid():
+        if self.foreign:
             raise ConnectionError("this connection is of the process that forked this one: connect again here")
         if asyncio.get_running_loop() is not self.loop:
             raise ConnectionError("this connection belongs to another event loop: connect in the one that uses it")
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
-        self._check_usable()
+        self.check_usable()
         if len(data) > self.max_payload:
             raise TooLargeError(f"the message has {len(data)} bytes, the server takes {self.max_payload}")
         try:

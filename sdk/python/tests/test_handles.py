@@ -1,0 +1,218 @@
+"""Commands by id, terminals, bursts, events and losses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from conftest import Backend, until_async
+from test_arguments import SPEC
+
+import sandmesh
+from sandmesh import Canceled, Exited, NotStarted
+from sandmesh._wire import renewal
+from sandmesh._wire.ids import new_uuid7
+
+
+async def test_a_started_command_outlives_its_client_and_is_followed_by_its_id(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        async with local.connect() as other:
+            line = "read a; echo got $a; read b; echo got $b >&2; exit 3"
+            started = await other.sandbox(box.id).start(line, stdin_open=True)
+            assert started.pid
+            await started.stdin.write("one\n")
+        command = box.command(started.id)
+        async with command.attach() as output:
+            assert (await anext(aiter(output))).text == "got one\n"
+        assert [each.running for each in await box.commands()] == [True], "leaving the output leaves the command"
+        waiting = asyncio.ensure_future(command.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await started_elsewhere(box, command.id)
+        result = await command.wait()
+        assert (result.outcome, result.stdout.text, result.stderr.text) == (Exited(3), "got one\n", "got two\n")
+        assert (await command.signal("SIGINT"), await command.cancel()) == (False, False)
+        missing = await (await box.start(["no-such-program"])).wait()
+        assert isinstance(missing.outcome, NotStarted)
+        fed = await box.start("cat", stdin=[b"a" * 300_000, "b"])
+        assert len((await fed.wait()).stdout) == 300_001
+        with pytest.raises(sandmesh.UnknownCommandError):
+            await box.command(new_uuid7()).wait()
+        with pytest.raises(sandmesh.InvalidRequestError):
+            box.command("x")
+
+
+async def started_elsewhere(box: sandmesh.Sandbox, command_id: str) -> None:
+    """Writes on from where the first client was: offsets are the command's, not the client's."""
+    writer = box.command(command_id).stdin
+    writer._offset = len("one\n")
+    await writer.write("two\n")
+
+
+async def test_a_terminal_is_one(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        async with await box.terminal(["bash", "--norc", "-i"], rows=30, cols=100, term="dumb") as terminal:
+            await terminal.write("stty size; tty\n")
+            seen = ""
+            async for chunk in terminal.output:
+                seen += chunk.text
+                if "30 100" in seen and "/dev/pts" in seen:
+                    break
+        async with await box.terminal("stty size; read x; stty size; exit 5") as terminal:
+            assert "24 80" in (await anext(aiter(terminal.output))).text
+            await terminal.resize(10, 20)
+            await terminal.write("\n")
+            rest = "".join([chunk.text async for chunk in terminal.output])
+            assert "10 20" in rest
+            assert (await terminal.wait()).outcome == Exited(5)
+        async with await box.terminal() as shell:
+            pass
+        assert isinstance((await shell.command.wait()).outcome, Canceled)
+        for options, field in [({"rows": 0}, "rows"), ({"cols": "x"}, "cols"), ({"term": ""}, "term")]:
+            with pytest.raises(sandmesh.InvalidRequestError) as caught:
+                await box.terminal("x", **options)  # type: ignore[arg-type]
+            assert caught.value.field == field
+
+
+def test_commands_and_terminals_without_await(local: Backend) -> None:
+    with local.connect_sync() as mesh, mesh.acquire("host") as box:
+        command = box.start("cat; exit 4", stdin_open=True)
+        command.stdin.write("x")
+        command.stdin.close()
+        assert command.wait().stdout.text == "x"
+        assert box.command(command.id).attach().wait().outcome == Exited(4)
+        with box.terminal("read x; echo got $x") as terminal:
+            terminal.resize(5, 5)
+            terminal.write("y\n")
+            assert "got y" in "".join(chunk.text for chunk in terminal.output)
+        assert b"".join(box.files.read_parts("/proc/self/cmdline")) != b""
+        box.files.mkdir("/tmp/w")
+        changes = box.files.watch("/tmp/w")
+        box.start("while :; do date > /tmp/w/f; sleep 0.05; done")
+        assert next(changes).path == "f"
+        changes.close()  # type: ignore[attr-defined]
+
+
+async def test_a_burst_comes_whole_or_not_at_all(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        boxes = await mesh.acquire_many(30, "host", at_once=7)
+        assert {box.id for box in boxes} == set(backend.made)
+        async with mesh.run() as run:
+            assert len(await run.acquire_many(5, "host")) == 5
+            assert len(await run.list()) == 5
+        assert len(backend.made) == 30
+        assert await mesh.acquire_many(0, "host") == []
+        for options, field in [({"count": -1}, "count"), ({"at_once": 0}, "at_once"), ({"at_least": "x"}, "at_least")]:
+            with pytest.raises(sandmesh.InvalidRequestError) as caught:
+                await mesh.acquire_many(**{"count": 1, "image": "host", **options})  # type: ignore[arg-type]
+            assert caught.value.field == field
+        backend.order("script", boot="never")
+        with pytest.raises(sandmesh.AcquireTimeoutError):
+            await mesh.acquire_many(3, "host", timeout=0.5)
+        task = asyncio.ensure_future(mesh.acquire_many(4, "host", at_once=2))
+        await until_async("two are being made", lambda: len(backend.made) >= 32)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until_async("these are reclaimed", lambda: len(backend.made) == 30)
+    assert backend.made == []
+
+
+async def test_losses_are_told_as_they_happen_and_events_too(backend: Backend) -> None:
+    async with backend.connect() as mesh, backend.connect() as other:
+        box = await mesh.acquire("host")
+        told: list[str | None] = []
+        box.on_lost(lambda error: told.append(error.reason))
+        events = mesh.events(sandbox=box.id, what=["released"])
+        first = asyncio.ensure_future(anext(events))
+        await until_async("it listens", lambda: len(mesh._caller.link._nc._subs) > 5)
+        await mesh._caller.link._nc.flush()
+        await other.release(sandbox=box.id)
+        event = await first
+        assert (event.what, event.sandbox, event.run) == ("released", box.id, box.run)
+        await until_async("it is told", lambda: told != [] and box.lost is not None)
+        assert mesh._tenure.held == []
+        await events.aclose()
+        with pytest.raises(sandmesh.InvalidRequestError):
+            await anext(mesh.events(what=["nonsense"]))  # type: ignore[list-item]
+        following = asyncio.ensure_future(anext(mesh.run("quiet").events()))
+        await asyncio.sleep(0)
+        await mesh.close()
+        with pytest.raises(sandmesh.ConnectionError):
+            await following
+
+
+async def test_a_detached_sandbox_is_neither_released_nor_renewed(backend: Backend) -> None:
+    mesh = await backend.connect(lease=1)
+    async with await mesh.acquire("host") as kept:
+        kept.detach()
+    other = await mesh.acquire("host")
+    await mesh.close()
+    assert backend.made == [kept.id] and other.id != kept.id
+    await until_async("its lease lapses", lambda: backend.made == [])
+
+
+async def test_only_the_operator_drains(backend: Backend) -> None:
+    credentials = backend.order("user_credentials", user="root")["credentials"]
+    async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials) as root:
+        with pytest.raises(sandmesh.PermissionDeniedError):
+            await mesh.drain()
+        assert (await root.drain())["draining"] is True
+        try:
+            with pytest.raises(sandmesh.DrainingError):
+                await mesh.acquire("host", timeout=2)
+        finally:
+            assert (await root.drain(on=False))["draining"] is False
+
+
+async def test_a_grant_that_is_confirmed_too_late_is_asked_for_anew(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        asked: list[str] = []
+        pool = mesh._caller.pool
+
+        async def late(verb: str, request: dict[str, object], **options: object) -> dict[str, object]:
+            asked.append(verb)
+            if verb == "confirm" and asked.count("confirm") == 1:
+                raise sandmesh.NotFoundError("the grant was taken back")
+            return await pool(verb, request, **options)  # type: ignore[arg-type]
+
+        mesh._caller.pool = late  # type: ignore[method-assign, assignment]
+        box = await mesh.acquire("host")
+        assert asked.count("acquire") == 2 and box.grant is not None
+        asked.clear()
+        with pytest.raises(sandmesh.NotFoundError):
+            await mesh.acquire("host", id=new_uuid7())  # its own id was taken back: nothing to ask with
+        assert asked.count("acquire") == 1
+
+
+def test_renewals_of_a_burst_spread_out() -> None:
+    times = [renewal.next_renewal(30) for _ in range(1000)]
+    assert 8 <= min(times) < 8.5 and 9.5 < max(times) <= 10
+
+
+@pytest.mark.limit(90)
+async def test_closing_without_a_server_is_over_in_time_and_names_what_is_left(own_backend: Backend) -> None:
+    mesh = await own_backend.connect()
+    boxes = await mesh.acquire_many(3, "host")
+    own_backend.order("kill_server")
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(sandmesh.ConnectionError) as caught:
+        await mesh.close()
+    assert asyncio.get_running_loop().time() - started < 25, "10 s, and what a loaded machine adds"
+    for box in boxes:
+        assert box.id in str(caught.value)
+    assert "3 sandboxes could not be released" in str(caught.value)
+    own_backend.order("restart_server")
+
+
+def test_closing_without_a_server_in_the_sync_twin(own_backend: Backend) -> None:
+    with pytest.raises(sandmesh.ConnectionError, match="could not be released"):
+        with own_backend.connect_sync() as mesh:
+            mesh.acquire("host")
+            own_backend.order("kill_server")
+    own_backend.order("restart_server")
+
+
+def test_the_options_of_a_spec_are_those_that_are_tested() -> None:
+    known = set(sandmesh.SpecOptions.__annotations__)
+    assert known <= set(SPEC)
