@@ -68,9 +68,9 @@ export function describeOutcome(outcome: Outcome): string {
     case "signaled":
       return `signaled ${outcome.signal}${outcome.core_dumped ? " (core dumped)" : ""}`;
     case "timed_out":
-      return `timed out after ${outcome.after_ms} ms (${outcome.killed} processes ended)`;
+      return `timed out after ${outcome.after_ms} ms (${ended(outcome.killed)})`;
     case "canceled":
-      return `canceled (${outcome.killed} processes ended)`;
+      return `canceled (${ended(outcome.killed)})`;
     case "oom_killed":
       return "killed: out of memory";
     case "output_limit":
@@ -80,6 +80,18 @@ export function describeOutcome(outcome: Outcome): string {
     default:
       return assertNever(outcome);
   }
+}
+
+const ended = (processes: number): string =>
+  processes === 1 ? "1 process ended" : `${processes} processes ended`;
+
+/** The same as a sentence: "the command exited 1", "the command was not started: …". */
+export function outcomeSentence(outcome: Outcome): string {
+  const { type } = outcome;
+  if (type === "signaled") {
+    return `the command was ended by ${outcome.signal}${outcome.core_dumped ? " (core dumped)" : ""}`;
+  }
+  return `the command ${type === "exited" || type === "timed_out" ? "" : "was "}${describeOutcome(outcome)}`;
 }
 
 /** The exit status that a shell would report, for command lines and logs: 128 + signal number, 124 for a time-out

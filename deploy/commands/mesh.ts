@@ -142,16 +142,14 @@ export function addConfig(program: Command): void {
     .action(async (_flags: unknown, command: Command) => {
       await withOutput(command, (output) => {
         const settings = describePoolConfig();
-        const rows = settings.map(({ name, variable, default: value, about }) => [
+        const rows = settings.map(({ name, default: value, about }) => [
           name,
           value === undefined ? dim("none") : JSON.stringify(value),
           about,
-          dim(variable),
         ]);
-        output.result(
-          { home: sandmeshHome(), settings },
-          table(["SETTING", ">DEFAULT", "ABOUT", "VARIABLE"], rows),
-        );
+        output.result({ home: sandmeshHome(), settings }, table(["SETTING", ">DEFAULT", "ABOUT"], rows));
+        const [first] = settings;
+        output.note(dim(`variables: ${first?.variable} for ${first?.name}, and so on`));
         output.note(dim(`home: ${sandmeshHome()} (SANDMESH_HOME)`));
       });
     });

@@ -9,6 +9,7 @@ import {
   NotFoundError,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
+import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
 import { type HomePaths, homePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
 import { clearLeft, leftBehind } from "./left.ts";
@@ -30,7 +31,7 @@ export type Left = v.InferOutput<typeof Left>;
 
 /** The line that proves an orderly end. */
 export const describeLeft = (left: Left): string =>
-  `left behind: ${left.sandboxes} sandboxes, ${left.processes} processes, ${left.mounts} mounts, ${left.leases} leases`;
+  `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${counted(left.leases, "lease")}`;
 
 function readAddress(paths: HomePaths): MeshAddress | undefined {
   try {

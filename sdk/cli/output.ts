@@ -34,16 +34,75 @@ export const red = paint(31);
 export const green = paint(32);
 export const yellow = paint(33);
 
+const STATE_COLORS: Partial<Record<string, typeof green>> = {
+  leased: green,
+  granted: green,
+  lost: red,
+  failed: red,
+  expired: red,
+  releasing: yellow,
+};
+/** How the name of a sandbox's state, or of an event, is shown. */
+export const stateColor = (name: string): typeof green => STATE_COLORS[name] ?? ((text) => text);
+
+/** "1 sandbox", "2 sandboxes", "0 processes". */
+export const counted = (count: number, what: string): string =>
+  `${count} ${what}${count === 1 ? "" : /[sx]$/.test(what) ? "es" : "s"}`;
+
 /** Visible length: colours take no room. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
 const width = (text: string): number => text.replace(/\u001b\[\d+m/g, "").length;
 
-/** Columns, left-aligned but for those whose heading starts with ">", two spaces apart. */
-export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
+const GAP = "  ";
+/** A column is not made narrower than this. */
+const NARROWEST = 12;
+
+/** The widths of columns, the widest narrowed until all fit into `room` where that can be. */
+function fitted(natural: readonly number[], room: number): number[] {
+  const widths = [...natural];
+  const over = () => widths.reduce((sum, each) => sum + each + GAP.length, -GAP.length) - room;
+  while (over() > 0) {
+    const widest = Math.max(...widths);
+    if (widest <= NARROWEST) break;
+    widths[widths.indexOf(widest)] = Math.max(NARROWEST, widest - 1);
+  }
+  return widths;
+}
+
+/** A cell's lines: broken between words, or within one that is longer than a line; its colour on each. */
+function wrapped(cell: string, room: number): string[] {
+  if (width(cell) <= room) return [cell];
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
+  const [, paint = "", text = cell] = /^(\u001b\[\d+m)(.*)\u001b\[0m$/s.exec(cell) ?? [];
+  const lines: string[] = [];
+  let rest = text;
+  while (rest.length > room) {
+    const space = rest.lastIndexOf(" ", room);
+    const at = space > 0 ? space : room;
+    lines.push(rest.slice(0, at));
+    rest = rest.slice(space > 0 ? at + 1 : at);
+  }
+  lines.push(rest);
+  return paint === "" ? lines : lines.map((line) => `${paint}${line}\u001b[0m`);
+}
+
+/** Columns, left-aligned but for those whose heading starts with ">", two spaces apart; on a terminal no wider than it
+ * is, where that can be. */
+export function table(
+  headings: readonly string[],
+  rows: readonly (readonly string[])[],
+  room: number = process.stdout.columns ?? Number.POSITIVE_INFINITY,
+): string {
   const right = headings.map((heading) => heading.startsWith(">"));
   const titles = headings.map((heading) => bold(heading.replace(/^>/, "")));
   const all = [titles, ...rows];
-  const widths = titles.map((_, column) => Math.max(...all.map((row) => width(row[column] ?? ""))));
+  const natural = titles.map((_, column) => Math.max(...all.map((row) => width(row[column] ?? ""))));
+  const widths = fitted(natural, room);
+  const broken = all.flatMap((row) => {
+    const cells = widths.map((columnWidth, column) => wrapped(row[column] ?? "", columnWidth));
+    const height = Math.max(...cells.map((lines) => lines.length));
+    return Array.from({ length: height }, (_, at) => cells.map((lines) => lines[at] ?? ""));
+  });
   const line = (row: readonly string[]): string =>
     widths
       .map((columnWidth, column) => {
@@ -51,9 +110,9 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
         const pad = " ".repeat(columnWidth - width(cell));
         return right[column] ? pad + cell : cell + pad;
       })
-      .join("  ")
+      .join(GAP)
       .trimEnd();
-  return all.map(line).join("\n");
+  return broken.map(line).join("\n");
 }
 
 /** "850 ms", "12.3 s", "4 min", "3 h": for ages and durations, given in milliseconds. */

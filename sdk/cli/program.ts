@@ -2,6 +2,7 @@
 import { Command, Option } from "commander";
 import { addCompletion } from "./commands/completion.ts";
 import { addCp } from "./commands/cp.ts";
+import { addEvents } from "./commands/events.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addContext } from "./commands/nats.ts";
 import { addExec, addRun, addShell } from "./commands/run.ts";
@@ -46,6 +47,7 @@ export function createProgram(): Command {
   addPs(program);
   addRenew(program);
   addRelease(program);
+  addEvents(program);
   program.commandsGroup("Other:");
   addContext(program);
   addCompletion(program);

@@ -37,7 +37,7 @@ export function addSpecOptions(command: Command): Command {
     .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder of commands")
-    .option("--network <mode>", "none, host or policy:NAME")
+    .option("--network <mode>", "none (the default), host or policy:NAME")
     .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
     .option("--provider <name>", "which of the pool's providers")
     .option("--run-id <id>", "the run that it belongs to; default one of its own")

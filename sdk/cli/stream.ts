@@ -1,7 +1,7 @@
 // A command's output to this process's own streams, and its input from them.
 import { isUtf8 } from "node:buffer";
 import { writeFileSync } from "node:fs";
-import { describeOutcome, type Outcome } from "../../broker/contract/index.ts";
+import { type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
@@ -38,6 +38,9 @@ export interface RunFlags {
   outcome?: string;
 }
 
+/** The command's time limit; 0 is none, as timeout(1) has it. */
+export const limitOf = ({ timeout }: RunFlags): number | undefined => timeout || undefined;
+
 /** Runs a command, streams it, and gives the exit code for this process. With --json: one line with all of it. */
 export async function runCommand(
   context: Context,
@@ -45,7 +48,8 @@ export async function runCommand(
   command: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const { timeout, env, user, workdir: cwd, session } = flags;
+  const { env, user, workdir: cwd, session } = flags;
+  const timeout = limitOf(flags);
   const input = flags.interactive === true ? stdin() : undefined;
   const { signal } = context;
   const options: CommandOptions = defined({ signal, timeout, env, user, cwd, session, stdin: input });
@@ -83,7 +87,7 @@ const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 function report(outcome: Outcome, flags: RunFlags, context: Context): number {
   if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);
-  if (outcome.type !== "exited") context.output.note(`sandmesh: the command ${describeOutcome(outcome)}`);
+  if (outcome.type !== "exited") context.output.note(`sandmesh: ${outcomeSentence(outcome)}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();
   return exitCodeOf(outcome);

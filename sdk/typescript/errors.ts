@@ -1,5 +1,5 @@
 // Errors that only the SDK throws; all others are the contract's.
-import { describeOutcome, type Outcome, SandmeshError } from "../../broker/contract/index.ts";
+import { type Outcome, outcomeSentence, SandmeshError } from "../../broker/contract/index.ts";
 import type { ExecResult } from "./command/result.ts";
 
 /** Nothing says which mesh to connect to, or what says it cannot be read. */
@@ -16,7 +16,7 @@ export class CommandFailedError extends SandmeshError {
 
   constructor(result: ExecResult, sandbox: string) {
     const said = lastLine(result.stderr.text) ?? lastLine(result.stdout.text);
-    super(`the command ${describeOutcome(result.outcome)}${said === undefined ? "" : `: ${said}`}`, {
+    super(`${outcomeSentence(result.outcome)}${said === undefined ? "" : `: ${said}`}`, {
       sandbox,
       started: result.outcome.type === "not_started" ? "no" : "yes",
     });

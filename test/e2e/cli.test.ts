@@ -168,6 +168,16 @@ describe("a sandbox that is kept", () => {
     expect((await mesh.sandmesh("ps", "--ids")).stdout).not.toContain(other);
   });
 
+  test("a time limit of 0 is none, and what ended otherwise is told in a sentence", async () => {
+    const id = await acquired();
+    expect((await mesh.sandmesh("exec", "-t", "0", id, "sleep", "0.2")).code).toBe(0);
+    const missing = await mesh.sandmesh("exec", id, "no-such-program");
+    expect(missing.stderr).toMatch(/^sandmesh: the command was not started: /);
+    const killed = await mesh.sandmesh("exec", id, "sh", "-c", "kill -9 $$");
+    expect(killed.stderr).toBe("sandmesh: the command was ended by SIGKILL\n");
+    await mesh.sandmesh("release", id);
+  });
+
   test("a command's own options are not taken for exec's or sandmesh's", async () => {
     const id = await acquired();
     const ran = await mesh.sandmesh("exec", id, "printf", "%s,", "-e", "--json", "-q", "--url", "--", "-d");
@@ -242,6 +252,45 @@ describe("logs of a command that runs", () => {
     );
     expect([cut.stdout, cut.stderr]).toEqual(["1\n141\n", ""]);
     await mesh.sandmesh("release", id);
+  });
+});
+
+describe("events", () => {
+  test("a sandbox's life comes as lines, of the kinds that are asked for, until Ctrl-C", async () => {
+    const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+    const watch = (...flags: string[]) =>
+      Bun.spawn([...program, "events", "--run", "watched", ...flags], {
+        env: { ...process.env, SANDMESH_HOME: mesh.home },
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+    const [json, text] = [watch("--json", "--what", "leased", "released"), watch()];
+    const outputs = [json, text].map((child) => {
+      const output = { text: "" };
+      void (async () => {
+        for await (const part of child.stdout) output.text += Buffer.from(part).toString();
+      })();
+      return output;
+    });
+    let id = "";
+    await eventually("both have told of one", async () => {
+      id = (await mesh.sandmesh("acquire", "--run-id", "watched", "host")).stdout.trim();
+      await mesh.sandmesh("release", id);
+      return outputs.every((output) => output.text.includes(id));
+    });
+    for (const child of [json, text]) child.kill("SIGINT");
+    expect(await Promise.all([json.exited, text.exited])).toEqual([0, 0]);
+    const lines =
+      outputs[0]?.text
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line)) ?? [];
+    expect(new Set(lines.map(({ what }) => what))).toEqual(new Set(["leased", "released"]));
+    expect(lines.every(({ run }) => run === "watched")).toBe(true);
+    expect(outputs[1]?.text).toMatch(
+      new RegExp(`^\\d\\d:\\d\\d:\\d\\d\\.\\d{3}  granted +${id}  watched`, "m"),
+    );
+    expect(await new Response(text.stderr).text()).toBe("");
   });
 });
 

@@ -4,7 +4,7 @@ import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
-import { type RunFlags, runCommand } from "../stream.ts";
+import { limitOf, type RunFlags, runCommand } from "../stream.ts";
 import { openShell } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
 import { passWordsOn } from "../words.ts";
@@ -21,7 +21,11 @@ beside them where the bytes are no UTF-8.`;
 
 function addCommandOptions(command: Command): Command {
   return passWordsOn(command, 1)
-    .option("-t, --timeout <duration>", "end the command's whole tree after this", parseDuration)
+    .option(
+      "-t, --timeout <duration>",
+      "end the command's whole tree after this; default, and 0: never",
+      parseDuration,
+    )
     .option("-i, --interactive", "pass this process's stdin on")
     .option("--outcome <file>", "write the typed outcome there, as JSON")
     .addHelpText("after", EXIT_HELP + JSON_HELP);
@@ -99,9 +103,9 @@ async function startDetached(
   line: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const { timeout, env, user, workdir } = flags;
+  const { env, user, workdir } = flags;
   const box = context.mesh.sandbox(id);
-  const started = await box.start(line, defined({ timeout, env, user, cwd: workdir }));
+  const started = await box.start(line, defined({ timeout: limitOf(flags), env, user, cwd: workdir }));
   context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
   return EXIT.ok;
 }

@@ -1,8 +1,8 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import type { Command } from "commander";
-import { InvalidRequestError, type SandboxView, toSandmeshError } from "../../../broker/contract/index.ts";
+import { InvalidRequestError, toSandmeshError } from "../../../broker/contract/index.ts";
 import { printError, withMesh } from "../context.ts";
-import { dim, duration, green, red, table, yellow } from "../output.ts";
+import { counted, dim, duration, stateColor, table } from "../output.ts";
 import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
 import { parseDuration } from "../units.ts";
 
@@ -29,14 +29,6 @@ export function addAcquire(program: Command): void {
     });
 }
 
-const COLORS: Partial<Record<SandboxView["state"], (text: string) => string>> = {
-  leased: green,
-  granted: green,
-  lost: red,
-  failed: red,
-  releasing: yellow,
-};
-
 export function addPs(program: Command): void {
   program
     .command("ps")
@@ -49,7 +41,7 @@ export function addPs(program: Command): void {
         const all = await mesh.list(flags.run === undefined ? {} : { run: flags.run });
         const rows = all.map((box) => [
           box.sandbox,
-          (COLORS[box.state] ?? ((text: string) => text))(box.state),
+          stateColor(box.state)(box.state),
           box.image,
           box.run ?? "",
           duration(box.age_ms),
@@ -114,7 +106,7 @@ export function addRenew(program: Command): void {
         const answer = await mesh.renew(box?.run ?? name, flags.lease ?? KEPT_LEASE_MS);
         output.result(
           answer,
-          `renewed ${answer.run} for ${duration(answer.lease_ms)} (${answer.sandboxes} sandboxes)`,
+          `renewed ${answer.run} for ${duration(answer.lease_ms)} (${counted(answer.sandboxes, "sandbox")})`,
         );
         return 0;
       });

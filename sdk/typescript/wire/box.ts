@@ -12,6 +12,8 @@ import type { Pulse } from "./pulse.ts";
 
 const PING_MS = 5_000;
 const PAGE = 1_000;
+/** Why it is lost where the pool does not know it. */
+const UNLISTED = "deleted";
 /** States from which no sandbox comes back. */
 const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "failed"]);
 
@@ -76,7 +78,7 @@ export class Box {
         }
         after = page.next;
       } while (after !== undefined);
-      this.#lost("deleted");
+      this.#lost(UNLISTED);
     } catch (error) {
       // The pool is not there or busy: nothing is known, and it is asked again at the next silence.
       if (!(error instanceof SandmeshError)) throw error;
@@ -84,11 +86,10 @@ export class Box {
   }
 
   #lost(reason: string): void {
-    this.lifeline.fail(
-      new SandboxLostError(`sandbox ${this.id} is not there any more (${reason})`, {
-        sandbox: this.id,
-        reason,
-      }),
-    );
+    const neverOurs = this.run === undefined && reason === UNLISTED;
+    const how = neverOurs
+      ? "is not there: it never was, or it has ended"
+      : `is not there any more (${reason})`;
+    this.lifeline.fail(new SandboxLostError(`sandbox ${this.id} ${how}`, { sandbox: this.id, reason }));
   }
 }

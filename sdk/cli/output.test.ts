@@ -1,0 +1,34 @@
+import { expect, test } from "bun:test";
+import { counted, table } from "./output.ts";
+
+test("a table is no wider than the terminal, and nothing of it is lost", () => {
+  const about = "From the create to ready; an image pull is within it";
+  const rows = [
+    ["bootTimeoutMs", "120000", about, "SANDMESH_POOL_BOOT_TIMEOUT_MS"],
+    ["\u001b[32mgreen and long enough to be broken\u001b[0m", "1", "x".repeat(90), ""],
+  ];
+  const text = table(["SETTING", ">DEFAULT", "ABOUT", "VARIABLE"], rows, 80);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
+  const lines = text.replace(/\u001b\[\d+m/g, "").split("\n");
+  expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(80);
+  for (const word of about.split(" ")) expect(text).toContain(word);
+  expect(text.replaceAll(/[^x]/g, "").length).toBeGreaterThanOrEqual(90);
+  // Colours end where the line does.
+  for (const line of text.split("\n"))
+    expect(line.split("\u001b[32m").length).toBe(line.split("\u001b[0m").length);
+});
+
+test("where there is room, or no terminal, each row is one line", () => {
+  expect(table(["A", ">B"], [["x".repeat(300), "1"]]).split("\n").length).toBe(2);
+  expect(table(["A", ">B"], [["x", "1"]], 80)).toBe("A  B\nx  1");
+});
+
+test.each([
+  [1, "sandbox", "1 sandbox"],
+  [2, "sandbox", "2 sandboxes"],
+  [0, "process", "0 processes"],
+  [1, "lease", "1 lease"],
+  [3, "mount", "3 mounts"],
+])("%i %s is %s", (count, what, text) => {
+  expect(counted(count, what)).toBe(text);
+});
