@@ -21,6 +21,9 @@ export const LABEL = {
   managedBy: "app.kubernetes.io/managed-by",
 } as const;
 
+/** Who copies the daemon where root may not: nobody's number. */
+const COPIER = 65532;
+
 /** What files of other users, and commands as other users, need; no more. */
 const FILE_AND_USER = "CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP SYS_CHROOT".split(" ");
 
@@ -71,7 +74,7 @@ interface Mounts {
   init: V1Container[];
 }
 
-function daemonMounts({ daemon }: KubernetesSettings): Mounts {
+function daemonMounts({ daemon, runAsNonRoot }: KubernetesSettings): Mounts {
   const name = "sandmesh-daemon";
   const mount: V1VolumeMount = { name, mountPath: DAEMON_FOLDER, readOnly: true };
   switch (daemon.by) {
@@ -92,7 +95,11 @@ function daemonMounts({ daemon }: KubernetesSettings): Mounts {
         imagePullPolicy: daemon.pullPolicy,
         command: daemon.command,
         volumeMounts: [{ name, mountPath: "/target" }],
-        securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } },
+        securityContext: {
+          allowPrivilegeEscalation: false,
+          capabilities: { drop: ["ALL"] },
+          ...(runAsNonRoot ? { runAsUser: COPIER, runAsGroup: COPIER } : {}),
+        },
       };
       return { volumes: [{ name, emptyDir: {} }], mounts: [mount], init: [init] };
     }
@@ -165,7 +172,10 @@ export function podOf(request: CreateRequest, settings: KubernetesSettings): V1P
       enableServiceLinks: false,
       terminationGracePeriodSeconds: Math.max(1, Math.round(settings.graceMs / 1000)),
       activeDeadlineSeconds: Math.min(2 ** 31 - 1, Math.max(1, Math.ceil(request.maxLifeMs / 1000))),
-      securityContext: { seccompProfile: { type: "RuntimeDefault" } },
+      securityContext: {
+        seccompProfile: { type: "RuntimeDefault" },
+        ...(settings.runAsNonRoot ? { runAsNonRoot: true } : {}),
+      },
       initContainers: [...daemon.init, ...sidecars(request)],
       containers: [main],
       volumes: [...daemon.volumes, ...data.volumes],
