@@ -17,6 +17,9 @@ export const ApiFailure = v.optional(
   }),
 );
 
+/** A server or stream that is choosing its leader; the same again may succeed. */
+export const isPassing = (failure: { code?: number | undefined }): boolean => failure.code === 503;
+
 /** Hands each answer to whom `expect` made its subject for. */
 class Inbox {
   readonly #prefix = `inb.v1.pool.${randomBytes(6).toString("hex")}`;

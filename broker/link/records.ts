@@ -15,7 +15,7 @@ import {
   type SandmeshError,
   UnreachableError,
 } from "../contract/index.ts";
-import { ApiFailure, JetStream } from "./jetstream.ts";
+import { ApiFailure, isPassing, JetStream } from "./jetstream.ts";
 import type { Link, Message, Subscription } from "./link.ts";
 import { MAX_IN_FLIGHT, WRITER, Writer } from "./writer.ts";
 
@@ -64,8 +64,10 @@ const DELETED = "Sandmesh-Deleted";
 const NO_BYTES = new Uint8Array(0);
 const DEFAULT_TIMEOUT_MS = 30_000;
 const CATCH_UP_MS = 100;
-/** JetStream's error code for a stream of that name with another configuration. */
+/** JetStream's error codes: a stream of that name with another configuration; too few servers there for its copies, as
+ * while a cluster starts. */
 const STREAM_EXISTS = 10058;
+const NO_PEERS = 10005;
 
 const Answer = v.looseObject({ seq: v.optional(v.number()), error: ApiFailure });
 
@@ -144,6 +146,9 @@ class StreamRecords implements Records {
     let { error } = check(Answer, await this.#jetstream.call(`STREAM.CREATE.${stream}`, config));
     if (error?.err_code === STREAM_EXISTS) {
       ({ error } = check(Answer, await this.#jetstream.call(`STREAM.UPDATE.${stream}`, config)));
+    }
+    if (error !== undefined && (isPassing(error) || error.err_code === NO_PEERS)) {
+      throw new UnreachableError(`JetStream has no place for the stream ${stream}: ${error.description}`);
     }
     if (error !== undefined) {
       throw new ConflictError(`JetStream refuses the stream ${stream}: ${error.description}`);

@@ -12,7 +12,7 @@ import {
   toSandmeshError,
   UnreachableError,
 } from "../contract/index.ts";
-import { ApiFailure, type JetStream } from "./jetstream.ts";
+import { ApiFailure, isPassing, type JetStream } from "./jetstream.ts";
 import type { Message } from "./link.ts";
 
 /** Writes on their way at most, by whatever version of sandmesh: the fence counts on it. Never raise it. */
@@ -23,6 +23,8 @@ export const MAX_WAITING = 64 * 1024;
 const STALL_MS = 5_000;
 /** The header that names the writer of a message. */
 export const WRITER = "Sandmesh-Writer";
+/** Between a refusal and the question why: others of what was on its way are refused meanwhile. */
+const REFUSED_MS = 20;
 /** JetStream's error code for a write that names another sequence than the last. */
 const WRONG_LAST_SEQUENCE = 10071;
 
@@ -160,7 +162,12 @@ export class Writer {
     }
     try {
       const { seq, error } = check(PublishAnswer, decode(data));
-      if (error !== undefined) this.#refused(error.err_code, error.description);
+      // Another writer, or a gap: where a cluster's leader went, some of what was on its way is lost, and what came
+      // after it does not follow. The stream knows which.
+      if (error !== undefined && (isPassing(error) || error.err_code === WRONG_LAST_SEQUENCE))
+        void this.#recover(REFUSED_MS);
+      else if (error !== undefined)
+        this.#fail(new UnreachableError(`JetStream refuses a record: ${error.description}`));
       else if (seq !== write.after + 1) this.#fail(this.#stale(`stored as ${seq}, not ${write.after + 1}`));
       else this.#done(write);
     } catch (error) {
@@ -174,11 +181,6 @@ export class Writer {
     write.resolve();
     this.#pump();
     if (this.#inFlight.size === 0) for (const idle of this.#idle.splice(0)) idle();
-  }
-
-  #refused(code: number | undefined, description = "no reason given"): void {
-    if (code === WRONG_LAST_SEQUENCE) this.#fail(this.#stale(description));
-    else this.#fail(new UnreachableError(`JetStream refuses a record: ${description}`));
   }
 
   /** Another writer was seen at work. */
@@ -205,10 +207,11 @@ export class Writer {
     for (const idle of this.#idle.splice(0)) idle();
   }
 
-  async #recover(): Promise<void> {
+  async #recover(afterMs = 0): Promise<void> {
     if (this.#recovering || this.#inFlight.size === 0 || this.#poison !== undefined) return;
     this.#recovering = true;
     try {
+      if (afterMs > 0) await new Promise((go) => setTimeout(go, afterMs));
       await this.#jetstream.retry(this.#progressAt + this.#timeoutMs, () => this.#compare());
     } catch (error) {
       this.#fail(toSandmeshError(error));
@@ -230,7 +233,6 @@ export class Writer {
     const last = state.last_seq;
     const ours = last === oldest || (last > oldest && last <= this.#last && (await this.#wrote(last)));
     if (!ours) throw this.#stale(`it is at ${last}, this writer was at ${oldest}`);
-    this.#progressAt = performance.now();
     const writes = [...this.#inFlight.values()];
     for (const write of writes) {
       if (write.after < last) this.#done(write);

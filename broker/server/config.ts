@@ -1,6 +1,16 @@
 // nats-server's configuration file, as text.
 import type { OperatorJwts } from "./operator.ts";
 
+/** One of several servers on this machine, which keep JetStream's records together. On loopback alone, since whoever
+ * reaches a route is trusted; over machines the official chart sets clusters up, with TLS between them. */
+export interface ClusterSettings {
+  /** Of this server, unlike all others'. */
+  name: string;
+  /** Of this server, and of all. */
+  port: number;
+  ports: readonly number[];
+}
+
 export interface ServerSettings {
   host: string;
   /** -1: one that is free. */
@@ -11,14 +21,24 @@ export interface ServerSettings {
   monitorPort: number | undefined;
   tls: { certFile: string; keyFile: string } | undefined;
   jwts: OperatorJwts;
+  cluster?: ClusterSettings | undefined;
 }
 
 /** JSON is a subset of what nats-server reads. The memory resolver holds the accounts; a change of them (a
  * revocation) is a new file and a reload. */
 export function formatConfig(settings: ServerSettings): string {
-  const { host, port, stateDir, monitorPort, tls, jwts } = settings;
+  const { host, port, stateDir, monitorPort, tls, jwts, cluster } = settings;
   const config = {
-    server_name: "sandmesh",
+    server_name: cluster?.name ?? "sandmesh",
+    ...(cluster === undefined
+      ? {}
+      : {
+          cluster: {
+            name: "sandmesh",
+            listen: `127.0.0.1:${cluster.port}`,
+            routes: cluster.ports.map((each) => `nats://127.0.0.1:${each}`),
+          },
+        }),
     listen: `${host.includes(":") ? `[${host}]` : host}:${port}`,
     ports_file_dir: stateDir,
     ...(monitorPort === undefined ? {} : { http: `127.0.0.1:${monitorPort}` }),

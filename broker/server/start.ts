@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { ConnectionError, decode } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary } from "./binary.ts";
-import { formatConfig } from "./config.ts";
+import { type ClusterSettings, formatConfig } from "./config.ts";
 import type { KeyRing } from "./keyring.ts";
 import {
   createOperatorKeys,
@@ -29,6 +29,7 @@ export interface ServerOptions {
   monitor?: number;
   /** PEM files; the URL is `tls://` then. */
   tls?: { certFile: string; keyFile: string };
+  cluster?: ClusterSettings;
   /** How long it may take to start, ms. */
   startTimeoutMs?: number;
   log?: (line: string) => void;
@@ -101,6 +102,7 @@ async function start(
         monitorPort,
         tls: options.tls,
         jwts,
+        cluster: options.cluster,
       }),
     );
   writeConfig(port);

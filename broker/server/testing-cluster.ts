@@ -1,0 +1,79 @@
+// For tests: three real nats-servers on loopback that keep JetStream's records together.
+//
+//   await using cluster = await testCluster();
+//   const link = await cluster.nodes[0].pool({ urls: cluster.urls });
+import { copyFile, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { decode } from "../contract/index.ts";
+import type { Link } from "../link/link.ts";
+import { type TestServer, testServer, until } from "./testing.ts";
+
+export interface TestCluster extends AsyncDisposable {
+  readonly nodes: readonly TestServer[];
+  readonly urls: readonly string[];
+  /** The node that leads a stream; asked over `pool`, a link with the pool's credential. */
+  leaderOf(stream: string, pool: Link): Promise<TestServer>;
+}
+
+/** Ports that are held until they are used, since routes must name each other before any of them listens. */
+function holdPorts(count: number): { port: number; free(): void }[] {
+  return Array.from({ length: count }, () => {
+    const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    return { port: listener.port, free: () => listener.stop(true) };
+  });
+}
+
+export async function testCluster(size = 3): Promise<TestCluster> {
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-cluster-"));
+  const held = holdPorts(size);
+  const ports = held.map(({ port }) => port);
+  const nodes: TestServer[] = [];
+  const close = async (): Promise<void> => {
+    for (const { free } of held) free();
+    await Promise.all(nodes.map((node) => node.close()));
+    await rm(folder, { recursive: true, force: true });
+  };
+  try {
+    const keys = await testServer();
+    await using _ = keys;
+    for (const [i, port] of ports.entries()) {
+      const stateDir = await mkdtemp(join(folder, `node-${i}-`));
+      // One operator and one account: a credential is good at each of them.
+      await copyFile(join(keys.stateDir, "keys.json"), join(stateDir, "keys.json"));
+      held[i]?.free();
+      nodes.push(await testServer({ stateDir, cluster: { name: `node-${i}`, port, ports } }));
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  let asked = 0;
+  const nameOfLeader = (stream: string, pool: Link): Promise<string | undefined> =>
+    new Promise((resolve) => {
+      const reply = `inb.v1.pool.cluster${++asked}`;
+      const answered = pool.subscribe(reply, ({ data }) => {
+        answered.unsubscribe();
+        const { cluster } = decode(data) as { cluster?: { leader?: string } };
+        resolve(cluster?.leader);
+      });
+      setTimeout(() => resolve(undefined), 1_000);
+      pool.publish(`$JS.API.STREAM.INFO.${stream}`, new Uint8Array(0), { reply });
+    });
+  return {
+    nodes,
+    get urls() {
+      return nodes.map(({ url }) => url);
+    },
+    leaderOf: (stream, pool) =>
+      until(
+        `a leader of ${stream}`,
+        async () => {
+          const name = await nameOfLeader(stream, pool);
+          return name === undefined ? undefined : nodes[Number(name.slice("node-".length))];
+        },
+        30_000,
+      ),
+    [Symbol.asyncDispose]: close,
+  };
+}
