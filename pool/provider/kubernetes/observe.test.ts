@@ -97,7 +97,7 @@ describe("what ran and is lost", () => {
   });
 
   test("a daemon that ended well is as dead as one that crashed", () => {
-    const done = { phase: "Succeeded", ...ended({ exitCode: 0, reason: "Completed" }) };
+    const done = ended({ exitCode: 0, reason: "Completed" });
     expect(reasonOf({ ...done, phase: "Succeeded" })).toBe("daemon_died");
   });
 

@@ -41,7 +41,7 @@ export class Reflector<T extends Versioned> {
   /** Where the watch goes on from; undefined before the first list, and where only a list helps. */
   #version: string | undefined;
   #watching: AbortController | undefined;
-  #anewAt = 0;
+  #anewAt = Number.NEGATIVE_INFINITY;
   #listing = false;
 
   constructor(source: Source<T>, sink: Sink<T>, log: Log, what: string) {

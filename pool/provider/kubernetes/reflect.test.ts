@@ -1,0 +1,175 @@
+// The reflector and the informer on a source whose every word is the test's own.
+import { afterEach, expect, test } from "bun:test";
+import { ProviderError } from "../../../broker/contract/index.ts";
+import { until } from "../../../broker/server/testing.ts";
+import type { Line } from "./api/collection.ts";
+import { WatchRefused } from "./api/transport.ts";
+import { type Change, Informer } from "./informer.ts";
+import type { PodView } from "./observe.ts";
+import type { Source } from "./reflect.ts";
+import { podView, silent } from "./testing.ts";
+
+const pod = (name: string, version: string, uid = `uid-${name}`): PodView =>
+  podView({ metadata: { name, uid, resourceVersion: version } });
+
+type Step = Line<PodView> | Error | "end";
+
+/** A list, then what the watch says; each watch that is begun is noted with where it went on from. */
+class Script implements Source<PodView> {
+  readonly asked: string[] = [];
+  items: PodView[] = [];
+  version = "10";
+  listing: Promise<void> | undefined;
+  #steps: Step[] = [];
+  #wake: (() => void) | undefined;
+
+  say(...steps: Step[]): void {
+    this.#steps.push(...steps);
+    this.#wake?.();
+  }
+
+  async list(): Promise<{ items: PodView[]; version: string }> {
+    this.asked.push("list");
+    const found = { items: this.items, version: this.version };
+    await this.listing;
+    return found;
+  }
+
+  async *watch(version: string, signal: AbortSignal): AsyncGenerator<Line<PodView>, void> {
+    this.asked.push(`watch ${version}`);
+    const aborted = new Promise<never>((_, reject) =>
+      signal.addEventListener("abort", () => reject(new Error("aborted")), { once: true }),
+    );
+    aborted.catch(() => undefined);
+    for (;;) {
+      const step = this.#steps.shift();
+      if (step === undefined) {
+        const more = new Promise<void>((wake) => {
+          this.#wake = wake;
+        });
+        await Promise.race([more, aborted]);
+      } else if (step === "end") return;
+      else if (step instanceof Error) throw step;
+      else yield step;
+    }
+  }
+}
+
+const informers: Informer[] = [];
+afterEach(async () => {
+  await Promise.all(informers.splice(0).map((informer) => informer.stop()));
+});
+
+function informed(script: Script) {
+  const changes: string[] = [];
+  const note = ({ type, pod: { metadata } }: Change) => changes.push(`${type} ${metadata.name}`);
+  const informer = new Informer(script, silent, note);
+  informers.push(informer);
+  return { informer, changes };
+}
+
+const changed = (type: "ADDED" | "MODIFIED" | "DELETED", object: PodView): Line<PodView> => ({
+  type,
+  object,
+});
+
+test("a watch that breaks off goes on from the last version, by object or bookmark, without a list", async () => {
+  const script = new Script();
+  const { informer } = informed(script);
+  await informer.start();
+  script.say(changed("ADDED", pod("a", "11")), new Error("cut"));
+  await until("the watch", () => script.asked.includes("watch 11"));
+  script.say({ type: "BOOKMARK", version: "40" }, "end");
+  await until("the watch", () => script.asked.includes("watch 40"));
+  expect(script.asked).toEqual(["list", "watch 10", "watch 11", "watch 40"]);
+});
+
+test("where the server has forgotten the version, a list tells what went meanwhile", async () => {
+  const script = new Script();
+  script.items = [pod("a", "1"), pod("b", "2")];
+  const { informer, changes } = informed(script);
+  await informer.start();
+  script.items = [pod("b", "50")];
+  script.version = "60";
+  script.say({ type: "ERROR", code: 410, message: "too old resource version" });
+  await until("the watch", () => script.asked.includes("watch 60"));
+  expect(changes).toEqual(["seen a", "seen b", "gone a", "seen b"]);
+});
+
+test("a watch that is refused, or says what cannot be read, is followed by a list and not by itself", async () => {
+  for (const error of [new WatchRefused(410), new ProviderError("odd", { reason: "unreadable" })]) {
+    const script = new Script();
+    const { informer } = informed(script);
+    await informer.start();
+    script.version = "20";
+    script.say(error);
+    await until("the watch", () => script.asked.includes("watch 20"));
+    expect(script.asked).toEqual(["list", "watch 10", "list", "watch 20"]);
+  }
+});
+
+test("a watch that may have died without a word is begun anew where it stands", async () => {
+  const script = new Script();
+  const { informer } = informed(script);
+  await informer.start();
+  script.say(changed("ADDED", pod("a", "11")));
+  await until("the watch", () => informer.get("a") !== undefined && script.asked.includes("watch 10"));
+  informer.overdue();
+  await until("the watch", () => script.asked.length === 3);
+  // Not once more for each of thousands that wait.
+  informer.overdue();
+  script.say(changed("ADDED", pod("b", "12")));
+  await until("the change", () => informer.get("b") !== undefined);
+  expect(script.asked).toEqual(["list", "watch 10", "watch 11"]);
+});
+
+test("a pod made while a list is under way is not taken for gone", async () => {
+  const script = new Script();
+  const { informer, changes } = informed(script);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  script.listing = promise;
+  const synced = informer.start();
+  await until("the watch", () => script.asked.includes("list"));
+  informer.add(pod("new", "9"));
+  resolve();
+  await synced;
+  expect(informer.get("new")).toBeDefined();
+  expect(changes).toEqual([]);
+});
+
+test("who waits for an end hears it: told before the delete was answered, after it, or only by a list", async () => {
+  const script = new Script();
+  script.items = ["a", "b", "c"].map((name) => pod(name, "1"));
+  const { informer } = informed(script);
+  await informer.start();
+  const [before, after, listed] = ["a", "b", "c"].map((name) => informer.awaitGone(name));
+  script.say(changed("DELETED", pod("a", "11")));
+  await until("the change", () => informer.get("a") === undefined);
+  before?.acked("uid-a");
+  await before?.gone;
+  after?.acked("uid-b");
+  script.say(changed("DELETED", pod("b", "12")));
+  await after?.gone;
+  listed?.acked("uid-c");
+  script.items = [];
+  script.say({ type: "ERROR", code: 410, message: "" });
+  await listed?.gone;
+});
+
+test("the end of an earlier pod of that name is not the end that is waited for", async () => {
+  const script = new Script();
+  script.items = [pod("a", "1", "uid-2")];
+  const { informer } = informed(script);
+  await informer.start();
+  const end = informer.awaitGone("a");
+  let gone = false;
+  void end.gone.then(() => {
+    gone = true;
+  });
+  end.acked("uid-2");
+  script.say(changed("DELETED", pod("a", "11", "uid-1")), changed("ADDED", pod("b", "12")));
+  await until("the change", () => informer.get("b") !== undefined);
+  expect(gone).toBe(false);
+  expect(informer.get("a")?.metadata.uid).toBe("uid-2");
+  end.forget();
+});
