@@ -170,8 +170,8 @@ class Link:
     async def close(self) -> None:
         self._closing = True
         if not self._nc.is_closed:
-            with contextlib.suppress(asyncio.TimeoutError):
-                # What is not sent by then has nobody to read it.
+            with contextlib.suppress(asyncio.TimeoutError, OSError, nats.errors.Error):
+                # What cannot be sent any more has nobody to read it.
                 await asyncio.wait_for(self._nc.close(), 2)
         self._end(ConnectionError("the connection to the mesh is closed"))
 
