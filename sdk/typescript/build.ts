@@ -46,10 +46,15 @@ async function declarations(folder: string): Promise<void> {
   for (const name of await readdir(folder, { recursive: true })) {
     if (!name.endsWith(".d.ts")) continue;
     const file = join(folder, name);
-    // Readers of the package need not allow imports of `.ts`.
-    const text = await readFile(file, "utf8");
-    await writeFile(file, text.replaceAll(/((?:from|import\()\s*["']\.[^"']*)\.ts(["'])/g, "$1.js$2"));
+    await writeFile(file, forReaders(await readFile(file, "utf8")));
   }
 }
+
+/** A declaration as all compilers from 5.2 on read it: typed arrays have a parameter since 5.7 only, and imports of `.ts`
+ * must be allowed. */
+const forReaders = (text: string): string =>
+  text
+    .replaceAll(/\b(\w+Array|Buffer)<(?:Shared)?ArrayBuffer(?:Like)?>/g, "$1")
+    .replaceAll(/((?:from|import\()\s*["']\.[^"']*)\.ts(["'])/g, "$1.js$2");
 
 if (import.meta.main) await build(process.argv[2] ?? join(HERE, "dist"));

@@ -1,6 +1,6 @@
 import { connect } from "../mod.ts";
 
-// The same without `await using` (TypeScript < 5.2, plain JavaScript in Node 20).
+// The same without `await using` (plain JavaScript in Node 20).
 const mesh = await connect();
 try {
   const box = await mesh.acquire({ image: "host" });

@@ -56,7 +56,7 @@ async function fingerprint(): Promise<string> {
 
 /** The package as Node gets it, in the checkout's dist folder, so that its dependencies are found; built once for
  * each state of the sources. */
-function builtPackage(): Promise<string> {
+export function builtPackage(): Promise<string> {
   built ??= (async () => {
     const folder = join(ROOT, "sdk", "typescript", "dist", `test-${await fingerprint()}`);
     if (!(await Bun.file(join(folder, "mod.js")).exists())) {

@@ -1,7 +1,11 @@
 // The built package in Node: the same wire, another runtime.
 import { expect, test } from "bun:test";
-import { Program, type Runtime } from "../../../sdk/typescript/testing/harness.ts";
+import { mkdtemp, rm } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { builtPackage, Program, type Runtime } from "../../../sdk/typescript/testing/harness.ts";
 import { liveMesh } from "./mesh.ts";
+
+const ROOT = join(import.meta.dir, "..", "..", "..");
 
 for (const runtime of ["bun", "node"] as Runtime[]) {
   test(`${runtime}: a program acquires, runs, streams, reads and writes, and leaves nothing`, async () => {
@@ -21,3 +25,37 @@ for (const runtime of ["bun", "node"] as Runtime[]) {
     expect(await program.exited).toEqual({ code: 0, signal: null });
   }, 60_000);
 }
+
+test("the declarations are what TypeScript 5.2 reads, and compile without skipLibCheck", async () => {
+  const types = join(dirname(await builtPackage()), "types");
+  for await (const name of new Bun.Glob("**/*.d.ts").scan({ cwd: types })) {
+    // Typed arrays have a parameter since 5.7; imports of .ts need a setting.
+    const text = await Bun.file(join(types, name)).text();
+    expect([name, /Array<(Shared)?ArrayBuffer|from "[^"]*\.ts"/.exec(text)?.[0]]).toEqual([name, undefined]);
+  }
+  const folder = await mkdtemp(join(types, "user-"));
+  try {
+    const user = `import { connect } from "../sdk/typescript/mod.js";
+      export async function use(): Promise<string> {
+        await using mesh = await connect();
+        await using box = await mesh.acquire({ image: "host" });
+        return (await box.exec("true")).stdout.text;
+      }`;
+    await Bun.write(join(folder, "user.ts"), user);
+    const compilerOptions = {
+      strict: true,
+      module: "NodeNext",
+      target: "ES2022",
+      lib: ["ES2022", "ESNext.Disposable"],
+      noEmit: true,
+      types: ["node"],
+      skipLibCheck: false,
+    };
+    await Bun.write(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["user.ts"] }));
+    const tsc = Bun.spawn([join(ROOT, "node_modules", ".bin", "tsc"), "-p", folder], { stdout: "pipe" });
+    expect(await new Response(tsc.stdout).text()).toBe("");
+    expect(await tsc.exited).toBe(0);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}, 120_000);
