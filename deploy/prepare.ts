@@ -15,8 +15,8 @@ async function buildDaemon(): Promise<void> {
 }
 
 try {
-  say(`nats-server: ${await findServerBinary({ log: say })}`);
-  if (process.argv.includes("--tests")) say(`nats CLI: ${await findNatsCli({ log: say })}`);
+  await findServerBinary({ log: say });
+  if (process.argv.includes("--tests")) await findNatsCli({ log: say });
   await buildDaemon();
 } catch (error) {
   process.stderr.write(`setup: ${toSandmeshError(error).message}\n`);

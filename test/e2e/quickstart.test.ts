@@ -24,9 +24,18 @@ describe("quickstart", () => {
     }
   });
 
-  test("a number of sandboxes that is none is refused before anything starts", async () => {
-    const ran = await run(["bash", "deploy/quickstart", "many"]);
-    expect(ran.code).toBe(2);
-    expect(ran.stderr).toContain("usage");
+  test.each(["many", "-5", "0", ""])(
+    "%j is no number of sandboxes: refused before anything is set up",
+    async (count) => {
+      const ran = await run(["bash", "deploy/quickstart", count]);
+      expect([ran.code, ran.stdout]).toEqual([2, ""]);
+      expect(ran.stderr).toMatch(/^usage: [^\n]*\n$/);
+    },
+  );
+
+  test.each(["quickstart", "setup"])("%s --help tells what it does, and does nothing", async (script) => {
+    const ran = await run(["bash", `deploy/${script}`, "--help"]);
+    expect([ran.code, ran.stderr]).toEqual([0, ""]);
+    expect(ran.stdout).toContain(`bash deploy/${script}`);
   });
 });
