@@ -44,6 +44,20 @@ async function answer(): Promise<object> {
       const told = ends.every(({ outcome }, code) => outcome.type === "exited" && outcome.code === code);
       return { codes: told, orphansSeen: Number(parent) === process.pid, zombies: zombies() };
     }
+    case "many-orphans": {
+      // As PID 1 gets them: children of processes that have ended, in sessions of their own, beside commands.
+      const made = begin(commands, { argv: [process.argv[3] ?? ""], timeout_ms: 60_000 });
+      const codes: unknown[] = [];
+      let over = false;
+      void made.ended.finally(() => {
+        over = true;
+      });
+      while (!over) codes.push((await run(commands, { argv: ["sh", "-c", "exit 6"] })).outcome);
+      const { outcome, text } = await made.ended;
+      await until("all orphans are gone", () => zombies() === 0, 30_000);
+      const right = codes.every((end) => JSON.stringify(end) === '{"type":"exited","code":6}');
+      return { outcome, made: Number(text), beside: codes.length > 10 && right, zombies: zombies() };
+    }
     case "bun-spawn": {
       const codes = await Promise.all(
         Array.from({ length: 20 }, () => Bun.spawn(["sh", "-c", "exit 7"]).exited),
