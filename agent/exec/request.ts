@@ -19,6 +19,7 @@ const RESOURCE = {
   as: 9,
 } as const;
 const FIXED_WORDS = 18;
+const NOT_GIVEN = [0, 0, 0, 0, 0, 0] as const;
 
 if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
 
@@ -72,10 +73,9 @@ function environment(request: ParsedExec, launch: Launch, base: BaseEnvironment)
 
 export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvironment): Buffer {
   const { user } = launch;
-  const limits = Object.entries(RESOURCE).flatMap(([name, resource]): [number, number][] => {
-    const limit = request.rlimits?.[name as keyof typeof RESOURCE];
-    return limit === undefined ? [] : [[resource, limit]];
-  });
+  const limits: [number, number][] = [];
+  for (const [name, limit] of Object.entries(request.rlimits ?? {}))
+    if (limit !== undefined) limits.push([RESOURCE[name as keyof typeof RESOURCE], limit]);
   const groups = user?.groups ?? [];
   const stringsAt = 4 * (FIXED_WORDS + groups.length + 3 * limits.length);
   const [variables, variableCount] = environment(request, launch, base);
@@ -92,17 +92,29 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   if (request.umask !== undefined) flags |= FLAG.umask;
   if (request.nice !== undefined) flags |= FLAG.nice;
   if (launch.given !== undefined) flags |= FLAG.given;
-  const words = [flags, user?.uid ?? 0, user?.gid ?? 0, groups.length, request.umask ?? 0, request.nice ?? 0];
-  words.push(limits.length, request.pty?.rows ?? 0, request.pty?.cols ?? 0);
-  words.push(
-    launch.argv.length,
-    variableCount,
-    stringsAt,
-    ...(launch.given ?? [0, 0, 0, 0, 0, 0]),
-    ...groups,
-  );
-  for (const [resource, limit] of limits) words.push(resource, limit % 2 ** 32, Math.floor(limit / 2 ** 32));
-  for (let i = 0; i < words.length; i++) packed.writeUInt32LE((words[i] ?? 0) >>> 0, 4 * i);
+  let at = 0;
+  const word = (value: number): void => {
+    at = packed.writeUInt32LE(value >>> 0, at);
+  };
+  word(flags);
+  word(user?.uid ?? 0);
+  word(user?.gid ?? 0);
+  word(groups.length);
+  word(request.umask ?? 0);
+  word(request.nice ?? 0);
+  word(limits.length);
+  word(request.pty?.rows ?? 0);
+  word(request.pty?.cols ?? 0);
+  word(launch.argv.length);
+  word(variableCount);
+  word(stringsAt);
+  for (const fd of launch.given ?? NOT_GIVEN) word(fd);
+  for (const group of groups) word(group);
+  for (const [resource, limit] of limits) {
+    word(resource);
+    word(limit % 2 ** 32);
+    word(Math.floor(limit / 2 ** 32));
+  }
   head.copy(packed, stringsAt);
   packed.write(variables, stringsAt + head.length, "latin1");
   return packed;

@@ -22,7 +22,7 @@ EXPORT int engine_open(void) {
   E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   E.box[0] = malloc(BOX); E.box[1] = malloc(BOX);
   if (E.epoll < 0 || E.control < 0 || E.null_fd < 0 || !E.box[0] || !E.box[1] || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) return -errno;
-  E.wake_fd = pair[1];
+  E.wake_fd = pair[1]; E.loop = find_loop();
   struct epoll_event e = {.events = EPOLLIN, .data.u64 = K_CONTROL};
   epoll_ctl(E.epoll, EPOLL_CTL_ADD, E.control, &e);
   pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 256 * 1024);
@@ -117,7 +117,8 @@ static int lone(void) {
   return !E.queue && !E.starting && BOX - E.box_length > 2 * ROOM && (!last || last->exited || now_ns() - E.started_at > BURST_NS);
 }
 /** Begins a command; returns its handle, or -errno. Where it runs already, its pid is left in the request's first word
- * (0 otherwise). Frames: STARTED (unless the pid was told) or FAILED, OUT/ERR…, EXITED, CLOSED. */
+ * (0 otherwise), and engine_settle is to be called for it. Frames: STARTED (unless the pid was told) or FAILED,
+ * OUT/ERR…, EXITED, CLOSED. */
 EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   struct request *copy = malloc(length);
   if (!copy) return -ENOMEM;
@@ -136,7 +137,7 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
     else if (lone()) {
       E.starting = 1;
       pthread_mutex_unlock(&lock);
-      *request = start(c);
+      *request = start(c, 0);
       return result;
     } else { c->next = NULL; *E.queue_tail = c; E.queue_tail = &c->next; queued = 1; }
   } else free(copy);

@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 
-const SOURCES = ["engine.c", "launch.c", "calls.c"].map((name) => join(import.meta.dir, name));
+const SOURCES = ["engine.c", "launch.c", "calls.c", "settle.c"].map((name) => join(import.meta.dir, name));
 const HEADER = join(import.meta.dir, "engine.h");
 const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra", "-fvisibility=hidden"];
 export const NATIVE_NAME = "sandmesh-engine.so";

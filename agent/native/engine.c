@@ -14,8 +14,9 @@ static char child_stack[64 * 1024] __attribute__((aligned(64)));
 
 int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
 void kick(void) { uint64_t one = 1; int e = errno; if (write(E.control, &one, 8) < 0) {} errno = e; }
-static void wake(void) { E.flush_at = 0; if (!E.woken) { E.woken = 1; if (write(E.wake_fd, "", 1) < 0) {} } }
-static void wake_soon(void) { if (!E.woken && E.flush_at == 0) E.flush_at = now_ns() + LINGER_NS; }
+__thread int own_frames;  // this is JavaScript's thread, which takes the frames when it is done
+static void wake(void) { E.flush_at = 0; if (!E.woken && !own_frames) { E.woken = 1; if (write(E.wake_fd, "", 1) < 0) {} } }
+static void wake_soon(void) { if (!E.woken && E.flush_at == 0 && !own_frames) E.flush_at = now_ns() + LINGER_NS; }
 
 static struct frame *put(struct command *c, uint32_t type, const void *data, uint32_t length) {
   struct frame *f = (struct frame *)(E.box[E.current] + E.box_length);
@@ -75,8 +76,9 @@ static void await_exec(pid_t pid, atomic_int *uses_memory) {
   for (int still; (still = atomic_load(uses_memory)) != 0;)
     if (syscall(SYS_futex, uses_memory, FUTEX_WAIT, still, &often, NULL, 0) < 0 && errno == ETIMEDOUT) kill(pid, SIGCONT);
 }
-/** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. */
-pid_t start(struct command *c) {
+/** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. `attend`:
+ * the engine's thread sees to it from now on. */
+pid_t start(struct command *c, int attend) {
   struct request *r = c->request; char *s = (char *)r + r->strings;
   struct launch l = {.c = c, .cwd = s, .uses_memory = 1};
   char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
@@ -106,8 +108,8 @@ pid_t start(struct command *c) {
     c->pid = pid; c->fd[K_PID] = pidfd;
     E.last = c->handle; E.started_at = now_ns(); E.active = 1;
     if (E.told) { ask_for_sigchld(0); kick(); }  // the thread may sleep without a time limit
-    if (!c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
-    arm(c, K_PID, 1);
+    if (attend && !c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
+    if (attend) arm(c, K_PID, 1);
   }
   pthread_mutex_unlock(&lock);
   return pid;
@@ -133,7 +135,7 @@ void begin_drain(struct command *c) {
   if (!(c->flags & WAIT_ALL) && !c->drain_at) { c->drain_at = now_ns() + DRAIN_NS; E.draining++; }
 }
 /** Answers 0 where it has not ended after all. */
-static int on_exit_of(struct command *c) {
+int on_exit_of(struct command *c) {
   int status; struct rusage u;
   pid_t got = wait4(c->pid, &status, WNOHANG, &u);
   if (got == 0) return 0;
@@ -149,7 +151,7 @@ static int on_exit_of(struct command *c) {
   begin_drain(c); finish(c);
   return 1;
 }
-static void on_readable(struct command *c, int k) {
+void on_readable(struct command *c, int k) {
   static char scrap[CHUNK];
   uint32_t room = BOX - ROOM - E.box_length - sizeof(struct frame);
   ssize_t n = read(c->fd[k], c->closed ? scrap : E.box[E.current] + E.box_length + sizeof(struct frame), c->closed || room > CHUNK ? CHUNK : room);
@@ -263,7 +265,7 @@ void *engine_thread(void *unused) {
     if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
     if (c) E.starting = 1;
     pthread_mutex_unlock(&lock);
-    pid_t pid = c ? start(c) : 0;
+    pid_t pid = c ? start(c, 1) : 0;
     if (pid) {
       pthread_mutex_lock(&lock);
       put(c, STARTED, &pid, 4); wake_soon();

@@ -1,7 +1,8 @@
 // The engine's native half: one thread starts commands, reads their pipes and reaps them, and hands what happened to
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
-// engine.c is the thread, launch.c what happens in a child before exec, calls.c what JavaScript calls.
+// engine.c is the thread, launch.c what happens in a child before exec, calls.c what JavaScript calls, settle.c what it
+// waits in.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -64,6 +65,7 @@ struct engine {
   int64_t flush_at, retry_at, look_at, started_at;
   uint32_t last;                 // the command that was started last
   int epoll, control, wake_fd, null_fd;
+  int loop;                      // what JavaScript's thread waits at; -1 where that is not known
   uint8_t starting;              // someone is between clone and the child's exec
   uint8_t told, active;          // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
@@ -81,8 +83,12 @@ void release(struct command *c);
 void close_at(struct command *c, int k);
 void arm(struct command *c, int k, int on);
 void begin_drain(struct command *c);
+int on_exit_of(struct command *c);
+void on_readable(struct command *c, int k);
+int find_loop(void);
+extern __thread int own_frames;
 void kick(void);
 int64_t now_ns(void);
-pid_t start(struct command *c);
+pid_t start(struct command *c, int attend);
 void ask_for_sigchld(int on);
 void *engine_thread(void *unused);

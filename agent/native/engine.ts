@@ -58,6 +58,7 @@ const SYMBOLS = {
   engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
   engine_take: { args: [], returns: FFIType.i32 },
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
+  engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
   engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
@@ -72,6 +73,8 @@ const SYMBOLS = {
 type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
 
 const NOTHING = new Uint8Array(1);
+/** How long JavaScript's timers may be late for it. */
+const SETTLE_MS = 3;
 
 export class Engine {
   readonly #native: Library;
@@ -79,6 +82,8 @@ export class Engine {
   readonly #listeners = new Map<number, EngineListener>();
   readonly #watchers = new Map<number, () => void>();
   #next: 0 | 1 = 0;
+  /** Commands that were to be begun since it was last looked how those before are. */
+  #asked = 0;
 
   private constructor(native: Library, boxes: readonly [Buffer, Buffer]) {
     this.#native = native;
@@ -126,11 +131,23 @@ export class Engine {
   start(request: Buffer, listener: EngineListener): number {
     const handle = Number(this.#native.engine_start(ptr(request), request.length));
     if (handle < 0) return handle;
+    this.#asked++;
     this.#listeners.set(handle, listener);
-    // After the caller has the handle.
     const pid = request.readInt32LE(0);
-    if (pid > 0) queueMicrotask(() => listener.started(pid));
+    // After the caller has the handle, and after all that came with this request was looked at.
+    if (pid > 0) queueMicrotask(() => this.#begun(handle, pid, listener));
     return handle;
+  }
+
+  /** One that came alone is waited for, as long as nothing else is to be done. */
+  #begun(handle: number, pid: number, listener: EngineListener): void {
+    const alone = this.#asked === 1;
+    this.#asked = 0;
+    try {
+      listener.started(pid);
+    } finally {
+      if (this.#native.engine_settle(handle, alone ? SETTLE_MS : 0) > 0) this.#take();
+    }
   }
 
   /** Whether the bytes were taken: at once, later (stdinTaken tells), or not (it is closed). One at a time. */
@@ -191,6 +208,7 @@ export class Engine {
   /** Takes the outbox once: what comes meanwhile wakes the loop again. (Taking until it is empty let one talkative
    * command starve the loop for seconds.) */
   #take(): void {
+    this.#asked = 0;
     const length = this.#native.engine_take();
     if (length === 0) return;
     const box = this.#boxes[this.#next];

@@ -154,3 +154,38 @@ test("ids of one process only grow, also when the clock steps back, and say thei
   for (const id of ids) expect(c.UUID_V7_PATTERN.test(id)).toBe(true);
   expect(c.uuidV7Time(ids[0] ?? "")).toBe(4e12 + 1000);
 });
+
+test("isReplyFor takes what parseSubject takes for an answer subject of that tenant and responder, and nothing else", () => {
+  const random = seeded(7);
+  const one = (of: readonly string[]): string => of[Math.floor(random() * of.length)] ?? "";
+  const odd = [
+    "",
+    "*",
+    ">",
+    "a*",
+    "A",
+    "-a",
+    "a b",
+    "é",
+    "a\n",
+    "x".repeat(63),
+    "x".repeat(64),
+    "\x7f",
+    "~",
+    "!",
+  ];
+  const ids = ["acme", "sb-1", "ann", "0"];
+  let taken = 0;
+  for (let i = 0; i < 20_000; i++) {
+    const part = () => (random() < 0.9 ? one(ids) : one(odd));
+    const token = Array.from({ length: 1 + Math.floor(random() * 3) }, () =>
+      random() < 0.7 ? one(["1f", "a-b", "Z", "(", "+", "=", "?", "/"]) : one(odd),
+    ).join(".");
+    const subject = `${random() < 0.95 ? "rep" : "sbx"}.v1.${part()}.${part()}.${part()}.${token}${random() < 0.05 ? "\n" : ""}`;
+    const parsed = c.parseSubject(subject);
+    const expected = parsed?.kind === "reply" && parsed.tenant === "acme" && parsed.responder === "sb-1";
+    expect([subject, c.isReplyFor(subject, "acme", "sb-1")]).toEqual([subject, expected]);
+    if (expected) taken++;
+  }
+  expect(taken).toBeGreaterThan(300);
+});

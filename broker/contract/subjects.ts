@@ -126,9 +126,12 @@ export function parseSubject(subject: string): ParsedSubject | undefined {
   }
 }
 
+/** As parseSubject has them. */
+const USER_AND_TOKEN = /^[a-z0-9][a-z0-9-]{0,62}(?:\.[!-)+-\-/-=?-~]+)+$/;
+
 /** Whether `reply` is an answer subject of `tenant` that `responder` may publish to. The server refuses a foreign
  * one too; checking here turns a silent refusal into a logged one, and keeps a bug from becoming a hole. */
 export function isReplyFor(reply: string | undefined, tenant: string, responder: string): reply is string {
-  if (reply === undefined || !reply.startsWith(`rep.v1.${tenant}.${responder}.`)) return false;
-  return parseSubject(reply)?.kind === "reply";
+  const prefix = `rep.v1.${tenant}.${responder}.`;
+  return reply?.startsWith(prefix) === true && USER_AND_TOKEN.test(reply.slice(prefix.length));
 }

@@ -164,7 +164,8 @@ export class Command implements CommandSink {
     if (this.#backstop !== undefined) this.#context.deadlines.clear(this.#backstop);
     this.#holder.finished(this);
     for (const listener of this.listeners) listener.ended();
-    this.#slim();
+    // After the answer has been sent.
+    queueMicrotask(() => this.#slim());
   }
 
   /** Thousands are remembered: what one that wrote nothing holds is a few hundred bytes. (With its request, buffers and

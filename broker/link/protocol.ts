@@ -36,6 +36,7 @@ export function reconnectDelayMs(attempt: number, delays: ReconnectDelays, rando
 /** The part of the package's publisher that its protocol object wants; nothing of ours goes through it. */
 const NO_PUBLISHER = { publish: () => {}, publishMessage: () => {}, respondMessage: () => false };
 const CRLF = Buffer.from("\r\n");
+const SMALL_BYTES = 2048;
 
 export class LinkProtocol extends ProtocolHandler {
   readonly #handlers = new Map<number, RawHandler>();
@@ -121,11 +122,19 @@ export class LinkProtocol extends ProtocolHandler {
   /** Sends one message; the caller has checked it. */
   emit(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
     const to = reply === undefined ? subject : `${subject} ${reply}`;
-    if (headers === undefined) {
-      this.sendCommand(`PUB ${to} ${data.length}\r\n`, data, CRLF);
-    } else {
-      const { length } = headers;
-      this.sendCommand(`HPUB ${to} ${length} ${length + data.length}\r\n`, headers, data, CRLF);
+    const line =
+      headers === undefined
+        ? `PUB ${to} ${data.length}\r\n`
+        : `HPUB ${to} ${headers.length} ${headers.length + data.length}\r\n`;
+    if (headers !== undefined) this.sendCommand(line, headers, data, CRLF);
+    else if (data.length > SMALL_BYTES) this.sendCommand(line, data, CRLF);
+    else {
+      // In one piece from the start: the package would join the pieces when it sends them.
+      const whole = Buffer.allocUnsafe(line.length + data.length + CRLF.length);
+      whole.write(line, "latin1");
+      whole.set(data, line.length);
+      whole.set(CRLF, line.length + data.length);
+      this.sendCommand(whole);
     }
   }
 }

@@ -48,7 +48,9 @@ export type Defined<T> = { [K in Exclude<keyof T, Optional<T>>]: T[K] } & {
 
 /** Drops keys whose value is undefined, as `exactOptionalPropertyTypes` and the wire want it. */
 export function defined<T extends object>(value: T): Defined<T> {
-  return Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as Defined<T>;
+  const left: Partial<T> = {};
+  for (const key in value) if (value[key] !== undefined) left[key] = value[key];
+  return left as Defined<T>;
 }
 
 const NAMES: Names<SpecOptions> = {

@@ -42,10 +42,10 @@ export function followed(prepared: Prepared, options: CommandOptions): FollowOpt
 
 export async function collect(box: Box, follower: Follower): Promise<ExecResult> {
   const output: Record<"stdout" | "stderr", Uint8Array[]> = { stdout: [], stderr: [] };
-  for await (const frame of follower.frames()) {
-    if (frame.type === "chunk" && frame.stream !== "data") output[frame.stream].push(frame.data);
-    if (frame.type === "end") return resultOf(frame, box, output);
-  }
+  let frame = await follower.next();
+  for (; frame.type === "chunk"; frame = await follower.next())
+    if (frame.stream !== "data") output[frame.stream].push(frame.data);
+  if (frame.type === "end") return resultOf(frame, box, output);
   throw new InternalError("the answer ended without an outcome", { sandbox: box.id, started: "unknown" });
 }
 

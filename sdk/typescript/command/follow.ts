@@ -7,14 +7,14 @@ import {
   DeadlineError,
   type EndFrame,
   encode,
+  type Frame,
   OutputGoneError,
   SandmeshError,
   type Started,
-  type StartedFrame,
   sandboxSubject,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
-import type { AnswerStream } from "../../../broker/link/link.ts";
+import type { Message } from "../../../broker/link/link.ts";
 import type { Box } from "../wire/box.ts";
 import { ABSENT_MS } from "../wire/caller.ts";
 import { pause } from "../wire/pause.ts";
@@ -34,6 +34,14 @@ export interface FollowOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** The answer that is being read. */
+interface Answering {
+  answers: AsyncIterator<Message>;
+  /** Of the chunk that was given last. */
+  reading: ChunkFrame["stream"] | undefined;
+  close(): void;
+}
+
 /** Answers with missing bytes, one after another, after which they count as lost for good. */
 const MAX_GAPS = 5;
 
@@ -51,6 +59,7 @@ export class Follower {
   #absentSince: number | undefined;
   #waitMs = 50;
   #token = "";
+  #open: Answering | undefined;
 
   /** Throws where the sandbox is lost, or the signal has aborted already. */
   constructor(box: Box, options: FollowOptions) {
@@ -76,42 +85,67 @@ export class Follower {
   }
 
   /** Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame alone. */
-  async *frames(): AsyncGenerator<ChunkFrame | StartedFrame | EndFrame, void, void> {
+  async *frames(): AsyncGenerator<Frame, void, void> {
     try {
       for (;;) {
-        this.#watch.throwIfStopped();
-        const stream = this.#ask();
-        try {
-          for await (const message of stream) {
-            const frame = parseFrame(message.data);
-            this.#hear();
-            if (frame.type === "chunk") {
-              const data = this.#progress.take(frame);
-              if (data === "gap") break;
-              if (data.length > 0) {
-                yield { ...frame, data, offset: frame.offset + frame.data.length - data.length };
-              }
-              this.#credit(frame.stream);
-            } else if (frame.type === "started" || this.#isWhole(frame)) {
-              yield frame;
-              return;
-            } else {
-              break;
-            }
-          }
-        } catch (error) {
-          this.#judge(error);
-        } finally {
-          stream.close();
-        }
-        await this.#beforeNext();
+        const frame = await this.next();
+        yield frame;
+        if (frame.type !== "chunk") return;
       }
     } finally {
       this.#watch.end();
     }
   }
 
-  #ask(): AnswerStream {
+  /** One of these; the last is the one that is no chunk. One at a time; `end` is to be called where the last was not
+   * asked for. */
+  async next(): Promise<Frame> {
+    try {
+      for (;;) {
+        this.#watch.throwIfStopped();
+        this.#open ??= this.#ask();
+        const frame = await this.#read(this.#open);
+        if (frame !== undefined) {
+          if (frame.type !== "chunk") this.#watch.end();
+          return frame;
+        }
+        this.#open.close();
+        this.#open = undefined;
+        await this.#beforeNext();
+      }
+    } catch (error) {
+      this.#watch.end();
+      throw error;
+    }
+  }
+
+  /** The next frame of an answer; undefined where the command is to be asked after anew. */
+  async #read(stream: Answering): Promise<Frame | undefined> {
+    try {
+      for (;;) {
+        const { reading } = stream;
+        // The reader has taken the chunk before.
+        if (reading !== undefined) this.#credit(reading);
+        stream.reading = undefined;
+        const { value: message, done } = await stream.answers.next();
+        if (done === true) return undefined;
+        const frame = parseFrame(message.data);
+        this.#hear();
+        if (frame.type !== "chunk")
+          return frame.type === "started" || this.#isWhole(frame) ? frame : undefined;
+        const data = this.#progress.take(frame);
+        if (data === "gap") return undefined;
+        stream.reading = frame.stream;
+        if (data.length > 0)
+          return { ...frame, data, offset: frame.offset + frame.data.length - data.length };
+      }
+    } catch (error) {
+      this.#judge(error);
+      return undefined;
+    }
+  }
+
+  #ask(): Answering {
     const { exec, id } = this.#options;
     const { link } = this.#box.caller;
     // Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
@@ -128,7 +162,7 @@ export class Follower {
     this.#startedBefore = this.#started;
     if (this.#started === "no") this.#started = "unknown";
     this.#watch.reading(stream);
-    return stream;
+    return { answers: stream[Symbol.asyncIterator](), reading: undefined, close: () => stream.close() };
   }
 
   #hear(): void {
