@@ -8,6 +8,17 @@ export function passWordsOn(command: Command, from: number): Command {
   return command;
 }
 
+/** The words that are neither options nor their values. */
+export function operandsOf(words: readonly string[], options: readonly Option[]): string[] {
+  const operands: string[] = [];
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at] ?? "";
+    if (!word.startsWith("-")) operands.push(word);
+    else if (takesNext(word, options)) at++;
+  }
+  return operands;
+}
+
 /** `argv` with "--" in front of its `from`th operand, where none stands before that. */
 export function endOptions(argv: string[], options: readonly Option[], from: number): string[] {
   let operands = 0;

@@ -149,6 +149,13 @@ describe("a sandbox that is kept", () => {
     expect((await mesh.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim()).toBe("");
   });
 
+  test("a nats context is written for what is there only", async () => {
+    const config = join(scratch, "config");
+    const ran = await mesh.sandmeshWith({ env: { XDG_CONFIG_HOME: config } }, "context", "foo");
+    expect([ran.code, ran.stderr]).toEqual([3, "sandmesh: not_found: there is no sandbox foo\n"]);
+    expect(await Bun.file(join(config, "nats", "context", "sandmesh-foo.json")).exists()).toBe(false);
+  });
+
   test("a released or unknown sandbox is a typed error, in time", async () => {
     const ran = await mesh.sandmesh("exec", "sb-0000000000000", "--", "true");
     expect(ran.code).toBe(125);
@@ -411,6 +418,19 @@ describe("usage", () => {
     expect(await complete("rel")).toEqual(["release"]);
     expect(await complete("exec", "--det")).toEqual(["--detach"]);
     expect(await complete("exec", "sb-")).toContain(id);
+    expect(await complete("--url", "nats://x", "rele")).toEqual(["release"]);
+    expect(await complete("exec", "-e", "A=1", "sb-")).toContain(id);
+    expect(await complete("ps", "--js")).toEqual(["--json"]);
+    const zsh = `autoload -Uz compinit; compinit -u -d ${scratch}/dump; eval "$(sandmesh completion zsh)"
+      compadd() { shift; print -l -- "$@"; }; _files() { print files; }
+      words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
+    const inZsh = await run(["zsh", "-fc", zsh], {
+      env: { SANDMESH_HOME: mesh.home, PATH: `${scratch}:${process.env.PATH}` },
+    });
+    expect({ lines: inZsh.stdout.trim().split("\n"), stderr: inZsh.stderr }).toEqual({
+      lines: expect.arrayContaining([id, "files"]),
+      stderr: "",
+    });
     await mesh.sandmesh("release", id);
   });
 

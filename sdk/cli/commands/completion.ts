@@ -3,6 +3,7 @@
 import type { Argument, Command } from "commander";
 import { connect } from "../../typescript/mod.ts";
 import { withOutput } from "../context.ts";
+import { operandsOf } from "../words.ts";
 
 const SCRIPTS = {
   bash: `_sandmesh() {
@@ -14,11 +15,21 @@ complete -F _sandmesh sandmesh`,
   zsh: `#compdef sandmesh
 _sandmesh() {
   local -a found
-  found=(\${(f)"$(sandmesh complete -- "\${words[@]:1:$((CURRENT-1))}" 2>/dev/null)"})
+  found=(\${(f)"$(sandmesh complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)"})
   if (( \${#found} )); then compadd -- "\${found[@]}"; else _files; fi
 }
-compdef _sandmesh sandmesh`,
-  fish: `complete -c sandmesh -f -a '(sandmesh complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'`,
+if (( ! \${+functions[compdef]} )); then autoload -Uz compinit && compinit; fi
+if [[ $funcstack[1] = _sandmesh ]]; then _sandmesh "$@"; else compdef _sandmesh sandmesh; fi`,
+  fish: `function __sandmesh_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l found (sandmesh complete -- $words[2..-1] 2>/dev/null)
+  if test (count $found) -gt 0
+    printf '%s\\n' $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c sandmesh -f -a '(__sandmesh_complete)'`,
 } as const;
 type Shell = keyof typeof SCRIPTS;
 const isShell = (name: string): name is Shell => Object.hasOwn(SCRIPTS, name);
@@ -49,7 +60,7 @@ export async function candidates(program: Command, words: readonly string[]): Pr
   const typed = words.at(-1) ?? "";
   const before = words.slice(0, -1);
   if (before.includes("--")) return [];
-  const name = before.find((word) => !word.startsWith("-"));
+  const [name] = operandsOf(before, program.options);
   const command = name === undefined ? program : program.commands.find((each) => each.name() === name);
   if (command === undefined) return [];
   const found = typed.startsWith("-")
@@ -58,10 +69,10 @@ export async function candidates(program: Command, words: readonly string[]): Pr
   return found.filter((each) => each.startsWith(typed));
 }
 
-const optionsOf = (program: Command, command: Command): string[] =>
-  [...command.options, ...program.options].flatMap((option) =>
-    option.hidden ? [] : [option.long ?? option.short ?? ""],
-  );
+/** Each once: commands take the global ones too, and hide them. */
+const optionsOf = (program: Command, command: Command): string[] => [
+  ...new Set([...program.options, ...command.options].map(({ long, short }) => long ?? short ?? "")),
+];
 
 async function argumentsOf(program: Command, command: Command, before: readonly string[]): Promise<string[]> {
   if (command === program)
@@ -69,7 +80,7 @@ async function argumentsOf(program: Command, command: Command, before: readonly 
       .createHelp()
       .visibleCommands(program)
       .map((each) => each.name());
-  const place = before.filter((word) => !word.startsWith("-")).length - 1;
+  const place = operandsOf(before, [...program.options, ...command.options]).length - 1;
   const argument: Argument | undefined =
     command.registeredArguments[place] ?? command.registeredArguments.at(-1);
   if (argument?.name().startsWith("sandbox") === true) return await sandboxes();
