@@ -35,6 +35,25 @@ def test_an_example_runs_and_leaves_nothing(local: Backend, name: str) -> None:
     assert local.made == []
 
 
+def _blocks() -> list[str]:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    return [block.split("```")[0] for block in text.split("```python\n")[1:]]
+
+
+@pytest.mark.parametrize("block", range(len(_blocks())))
+def test_a_block_of_the_readme_runs_and_leaves_nothing(local: Backend, block: int) -> None:
+    source = _blocks()[block].replace("pytest -q", "echo passed")
+    if "async " in source:
+        body = "".join(f"    {line}\n" for line in source.splitlines())
+        source = f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=local.environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout != ""
+    assert local.made == []
+
+
 def test_a_signal_made_an_exit_leaves_nothing(local: Backend) -> None:
     source = (EXAMPLES / "without_await.py").read_text().replace('"seq 3"', '"echo up; sleep 600"')
     source = source.replace("print(*(line for", "print(*(print(chunk.text, flush=True) for")
