@@ -155,8 +155,14 @@ function daemonOf(
 }
 
 /** The command that runs the launcher of the daemon's `folder` as PID 1 of its own pid and mount namespace in `root`,
- * where the folder is mounted read-only. `before` is shell, run last outside, with the root's path in $R. */
-export const daemonInRoot = (folder: string, root: string, before = ""): string[] => [
+ * where the folder is mounted read-only. `before` is shell, run last outside, with the root's path in $R. `first` are
+ * words in front of the launcher: another first process, that starts it. `user` is chroot's `--userspec`. */
+export const daemonInRoot = (
+  folder: string,
+  root: string,
+  before = "",
+  { first = "", user = "0:0" } = {},
+): string[] => [
   "unshare",
   ...["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"],
   "sh",
@@ -165,7 +171,7 @@ export const daemonInRoot = (folder: string, root: string, before = ""): string[
    mount --bind "$2" "$R/sandmesh"; mount -o remount,bind,ro "$R/sandmesh"
    for d in null urandom zero; do touch "$R/dev/$d"; mount --bind "/dev/$d" "$R/dev/$d"; done
    ${before}
-   exec chroot "$R" /sandmesh/sandmesh-agent`,
+   exec chroot --userspec=${user} "$R" ${first} /sandmesh/sandmesh-agent`,
   "sh",
   root,
   folder,

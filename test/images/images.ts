@@ -68,6 +68,14 @@ export async function makeMuslRoot(folder: string): Promise<string> {
   return folder;
 }
 
+/** The program of init.c by both its names, in that folder. */
+export async function addInit(folder: string): Promise<void> {
+  const program = join(folder, "init");
+  const built = Bun.spawnSync(["cc", "-Os", "-s", "-static", "-o", program, join(import.meta.dir, "init.c")]);
+  if (built.exitCode !== 0) throw new Error(`cc: ${built.stderr.toString()}`);
+  await copyFile(program, join(folder, "entrypoint"));
+}
+
 /** A root file system of one static program, /echo (busybox by that name). */
 export async function makeStaticRoot(folder: string): Promise<string> {
   await mkdir(folder, { recursive: true });
