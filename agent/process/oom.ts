@@ -76,7 +76,7 @@ export class OomKills {
     if (this.#events === undefined) return 0;
     try {
       const length = readSync(this.#events, this.#buffer, 0, this.#buffer.length, 0);
-      return killsIn(this.#buffer.latin1Slice(0, length)) ?? this.#seen;
+      return killsIn(this.#buffer.toString("latin1", 0, length)) ?? this.#seen;
     } catch {
       return this.#seen;
     }

@@ -36,7 +36,7 @@ test("it ends at its deadline where no server comes back, and with the connectio
   process.kill(server.server.pid, "SIGSTOP");
   expect(await codeOf(subscribed(link, performance.now() + 20))).toBe("deadline_exceeded");
   const closed = codeOf(subscribed(link, performance.now() + 20_000));
-  process.kill(server.server.pid, "SIGCONT");
+  // Killed as it stands: one that went on might still answer.
   await server.kill();
   await link.close();
   expect(await closed).toBe("connection_failed");
