@@ -20,11 +20,23 @@ const ms = (byDefault: number, why: string, min = 1) =>
 
 export const PoolLimits = v.object({
   maxBooting: count(256, 1, 100_000, "Sandboxes starting at once; bursts break on starts, not on the rate"),
+  reservedBooting: count(
+    16,
+    0,
+    10_000,
+    "Of maxBooting, at most a quarter: for runs with fewer than this booting, so that no run keeps another waiting for its slow boots",
+  ),
   createsPerSecond: count(2_000, 1, 100_000, "Creates a second on average; an API server bears 85 to 240"),
   createBurst: count(2_000, 1, 100_000, "Creates at once after a rest; maxBooting bounds a burst first"),
   maxQueued: count(50_000, 1, 1_000_000, "Acquires waiting, all tenants; each holds about 1 KiB"),
   maxQueuedPerTenant: count(20_000, 1, 1_000_000, "Acquires waiting, one tenant; keeps room for the others"),
   maxSandboxesPerTenant: count(20_000, 1, 1_000_000, "Waiting and live, one tenant; more is quota_exceeded"),
+  maxSandboxesPerRun: count(
+    20_000,
+    1,
+    1_000_000,
+    "Waiting and live, one run; below maxSandboxesPerTenant it keeps room for a tenant's other runs",
+  ),
   bootTimeoutMs: ms(120_000, "From the create to ready; an image pull is within it", 10),
   confirmMs: ms(
     30_000,

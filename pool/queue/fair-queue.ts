@@ -63,11 +63,12 @@ export class FairQueue<T extends Queued> {
     return true;
   }
 
-  /** Whose turn it is, taken out. */
-  take(): T | undefined {
+  /** Whose turn it is, taken out; a run whose next one `mayGo` refuses keeps its turn. */
+  take(mayGo: (item: T) => boolean = () => true): T | undefined {
     for (const [tenantName, tenant] of this.#tenants) {
       for (const [runName, run] of tenant.runs) {
         for (const item of run.values()) {
+          if (!mayGo(item)) break;
           this.remove(item);
           // Behind the others of its kind, if it has more.
           if (tenant.runs.delete(runName) && run.size > 0) tenant.runs.set(runName, run);

@@ -1,50 +1,28 @@
 // Acquires: admission, the queue, and the pump that begins creates as fast as the pacing lets it.
-import * as v from "valibot";
 import {
-  AcquireRequest,
   CanceledError,
   ConflictError,
   check,
-  DrainingError,
   decode,
   encode,
-  newSandboxId,
   newUuidV7,
   poolEventSubject,
   QueueFullError,
-  QuotaExceededError,
   runEventSubject,
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import { type ReplyTo, type SandboxRecord, VOLATILE, withReply } from "../lifecycle/record.ts";
+import { type ReplyTo, withReply } from "../lifecycle/record.ts";
 import { acquireTimeout } from "../lifecycle/timeout.ts";
 import { decide } from "../pace/pace.ts";
 import { type Bucket, fullBucket } from "../pace/token-bucket.ts";
 import { FairQueue } from "../queue/fair-queue.ts";
+import { Admission } from "./admission.ts";
 import { type Core, respondError } from "./core.ts";
-import type { LiveRun, Runs } from "./runs.ts";
+import { Head, intentOf, type Waiting } from "./intent.ts";
+import type { Runs } from "./runs.ts";
 import { leaseKey, type Sandboxes } from "./sandboxes.ts";
-import { type KnownSpec, Specs } from "./specs.ts";
-
-/** The spec is checked apart, once for all acquires that carry the same. */
-const Head = v.omit(AcquireRequest, ["spec"]);
-/** With what a person left out. */
-type Head = v.InferOutput<typeof Head> & { id: string; run: string };
-
-/** An acquire that has no sandbox yet. */
-interface Waiting {
-  readonly tenant: string;
-  readonly run: string;
-  readonly id: string;
-  readonly digest: string;
-  readonly head: Head;
-  readonly known: KnownSpec;
-  readonly live: LiveRun;
-  readonly requestedAt: number;
-  replies: ReplyTo[];
-  provider: string | undefined;
-}
+import { Specs } from "./specs.ts";
 
 /** How an acquire ended that never got a sandbox: for those who ask again. */
 interface Refused {
@@ -63,10 +41,9 @@ export class Acquires {
   readonly #queue: FairQueue<Waiting>;
   /** All without a sandbox, also those whose spec a provider is looking at. */
   readonly #waiting = new Map<string, Waiting>();
-  readonly #waitingOf = new Map<string, number>();
+  readonly #admission: Admission;
   readonly #refused = new Map<string, Refused>();
   #bucket: Bucket;
-  draining = false;
 
   constructor(core: Core, sandboxes: Sandboxes, runs: Runs) {
     this.#core = core;
@@ -74,8 +51,17 @@ export class Acquires {
     this.#runs = runs;
     this.#specs = new Specs(core);
     this.#queue = new FairQueue(core.limits);
+    this.#admission = new Admission(core.limits, sandboxes, runs);
     this.#bucket = fullBucket(this.#pace(), core.now());
     sandboxes.onRoom = () => this.#soon();
+  }
+
+  get draining(): boolean {
+    return this.#admission.draining;
+  }
+
+  set draining(on: boolean) {
+    this.#admission.draining = on;
   }
 
   get queued(): number {
@@ -97,7 +83,7 @@ export class Acquires {
     const digest = `${known.digest}.${head.run}.${head.lease_ms}.${head.max_life_ms}`;
     const key = leaseKey(tenant, head.id);
     if (this.#attach(tenant, key, head.id, digest, reply)) return;
-    this.#admit(tenant);
+    this.#admission.admit(tenant, head.run);
     this.#core.counters.acquires++;
     const live = this.#runs.touch(tenant, head.run, head.lease_ms);
     const waiting: Waiting = {
@@ -151,31 +137,16 @@ export class Acquires {
     return true;
   }
 
-  #admit(tenant: string): void {
-    if (this.draining) throw new DrainingError("the pool is being emptied and takes no new acquires");
-    const { maxQueuedPerTenant, maxQueued, maxSandboxesPerTenant } = this.#core.limits;
-    const waiting = this.#waitingOf.get(tenant) ?? 0;
-    if (waiting + this.#sandboxes.ofTenant(tenant).size >= maxSandboxesPerTenant) {
-      throw new QuotaExceededError(`tenant ${tenant} has its ${maxSandboxesPerTenant} sandboxes`);
-    }
-    if (waiting >= maxQueuedPerTenant || this.#waiting.size >= maxQueued) {
-      const whose = waiting >= maxQueuedPerTenant ? `of tenant ${tenant}` : "of the pool";
-      throw new QueueFullError(`the queue ${whose} is full; ask again later`);
-    }
-  }
-
   #enter(key: string, waiting: Waiting): void {
     this.#waiting.set(key, waiting);
-    this.#waitingOf.set(waiting.tenant, (this.#waitingOf.get(waiting.tenant) ?? 0) + 1);
+    this.#admission.entered(waiting.tenant);
     waiting.live.waiting.add(waiting.id);
     this.#core.deadlines.set(DEADLINE + key, waiting.requestedAt + waiting.head.timeout_ms);
   }
 
   #leave(key: string, waiting: Waiting): void {
     this.#waiting.delete(key);
-    const left = (this.#waitingOf.get(waiting.tenant) ?? 1) - 1;
-    if (left === 0) this.#waitingOf.delete(waiting.tenant);
-    else this.#waitingOf.set(waiting.tenant, left);
+    this.#admission.left(waiting.tenant);
     waiting.live.waiting.delete(waiting.id);
     this.#core.deadlines.clear(DEADLINE + key);
   }
@@ -262,41 +233,28 @@ export class Acquires {
         }
         return;
       }
+      const waiting = this.#queue.take((run) => this.#mayBegin(run));
+      // Those whose turn it is leave the last places to runs that have few booting.
+      if (waiting === undefined) return;
       this.#bucket = decision.bucket;
-      const waiting = this.#queue.take();
-      if (waiting !== undefined) this.#begin(waiting, now);
+      this.#begin(waiting, now);
     }
+  }
+
+  /** The last places are for runs that have few booting: one run whose sandboxes boot slowly, or hang, keeps no other
+   * from beginning. */
+  #mayBegin({ live }: Waiting): boolean {
+    const { maxBooting, reservedBooting } = this.#core.limits;
+    const reserved = Math.min(reservedBooting, Math.floor(maxBooting / 4));
+    return maxBooting - this.#sandboxes.starting > reserved || live.starting < reserved;
   }
 
   /** The intent: from here on the pool owes either a grant or a removal. */
   #begin(waiting: Waiting, now: number): void {
     this.#leave(leaseKey(waiting.tenant, waiting.id), waiting);
-    const { head, known, provider } = waiting;
     const { limits, meter } = this.#core;
     meter.step("queued", now - waiting.requestedAt);
-    const record: SandboxRecord = {
-      version: 1,
-      sandbox: newSandboxId(),
-      tenant: waiting.tenant,
-      // The one text for all of a run, instead of one from each request.
-      run: waiting.live.record.run,
-      lease: waiting.id,
-      digest: waiting.digest,
-      provider: provider ?? "",
-      image: known.spec.image,
-      spec: known.spec,
-      warnings: this.#warnings(waiting),
-      state: "intended",
-      generation: 1,
-      leaseMs: head.lease_ms,
-      requestedAt: waiting.requestedAt,
-      intendedAt: now,
-      callerDeadlineAt: waiting.requestedAt + head.timeout_ms,
-      bootDeadlineAt: now + limits.bootTimeoutMs,
-      dieAt: now + Math.min(head.max_life_ms, limits.maxLifeMs),
-      replies: waiting.replies,
-      ...VOLATILE,
-    };
+    const record = intentOf(waiting, this.#warnings(waiting), limits, now);
     this.#sandboxes.add(record, [{ type: "write" }, { type: "event", what: "creating" }, { type: "create" }]);
   }
 
@@ -312,7 +270,7 @@ export class Acquires {
   /** Tells each tenant that has anything here that the pool is draining. */
   announceDraining(): void {
     const at = new Date(this.#core.now()).toISOString();
-    for (const tenant of new Set([...this.#waitingOf.keys(), ...this.#sandboxes.tenants()])) {
+    for (const tenant of new Set([...this.#admission.tenants(), ...this.#sandboxes.tenants()])) {
       this.#core.link.publish(poolEventSubject(tenant, "draining"), encode({ what: "draining", at }));
     }
   }

@@ -11,6 +11,8 @@ export interface LiveRun {
   readonly sandboxes: Set<string>;
   /** How many of them someone holds (granted or leased). */
   held: number;
+  /** How many of them are not yet given to anyone. */
+  starting: number;
   /** Ids of its acquires that wait for a create. */
   readonly waiting: Set<string>;
 }
@@ -20,6 +22,7 @@ const newLive = (record: RunRecord): LiveRun => ({
   writtenExpiresAt: record.expiresAt,
   sandboxes: new Set(),
   held: 0,
+  starting: 0,
   waiting: new Set(),
 });
 

@@ -103,7 +103,7 @@ export class Sandboxes {
     }
     ofTenant.add(record.sandbox);
     run.sandboxes.add(record.sandbox);
-    if (isPending(record.state)) this.#pending++;
+    if (isPending(record.state)) this.#starting(live, 1);
     if (isHeld(record.state)) run.held++;
     this.#core.deadlines.set(DEADLINE + record.sandbox, dueAt(record));
     this.#perform(live, record, effects);
@@ -205,11 +205,16 @@ export class Sandboxes {
     }
     if (isHeld(from) && !isHeld(to)) live.run.held--;
     if (isPending(from) && !isPending(to)) {
-      this.#pending--;
+      this.#starting(live, -1);
       this.onRoom();
     }
     if (to === "gone") this.#leave(live);
     else if (from === "gone") this.#enter(live);
+  }
+
+  #starting({ run }: Live, more: number): void {
+    this.#pending += more;
+    run.starting += more;
   }
 
   #leave(live: Live): void {
