@@ -97,7 +97,10 @@ test("a sandbox's life: acquired with its image alone, used, renewed, released",
 
   const renewed = await ask(RenewAnswer, "pool", "renew", `{"run":"me","lease_ms":3600000}`);
   expect(renewed).toEqual({ run: "me", lease_ms: 3_600_000, sandboxes: 1 });
-  expect(await ask(ReleaseAnswer, "pool", "release", JSON.stringify({ sandbox }))).toEqual({ released: 1 });
+  expect(await ask(ReleaseAnswer, "pool", "release", JSON.stringify({ sandbox }))).toEqual({
+    released: 1,
+    known: 1,
+  });
   expect((await ask(ListAnswer, "pool", "list", "")).sandboxes).toEqual([]);
 });
 
