@@ -12,7 +12,7 @@ import {
 } from "../../broker/contract/index.ts";
 import { isEnding, isHeld, type ReplyTo } from "../lifecycle/record.ts";
 import type { Acquires } from "./acquire.ts";
-import { type Core, respond, respondError } from "./core.ts";
+import { type Core, ifCurrent, respond, respondError } from "./core.ts";
 import type { Effects } from "./effects.ts";
 import type { LiveRun, Runs } from "./runs.ts";
 import type { Live, Sandboxes } from "./sandboxes.ts";
@@ -87,7 +87,7 @@ export class Leases {
         ? this.#sandboxes.byLease(tenant, lease ?? "")
         : this.#sandboxes.get(sandbox, tenant);
     if (live === undefined) {
-      respond(this.#core, reply, { released: 0, known: 0 });
+      ifCurrent(this.#core, () => respond(this.#core, reply, { released: 0, known: 0 }));
       return;
     }
     const { generation: current } = live.record;

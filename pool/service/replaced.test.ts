@@ -5,6 +5,7 @@ import {
   controlWildcard,
   encode,
   newUuidV7,
+  ReleaseAnswer,
   RenewAnswer,
   sandboxEventSubject,
 } from "../../broker/contract/index.ts";
@@ -52,11 +53,13 @@ test("it ends no daemon of the next one that says it is ready", async () => {
   expect(words).toHaveLength(1);
 });
 
-test("it does not say that a run or sandbox is not there", async () => {
+test("it does not say that a run or sandbox is not there, or released", async () => {
   await using mesh = await testMesh();
   const ann = await mesh.caller();
   await expect(ann.renew("run-of-the-next")).rejects.toMatchObject({ code: "not_found" });
   mesh.records.open();
   const asked = ann.ask("renew", { version: 1, run: "run-of-the-next" }, RenewAnswer, 300);
   await expect(asked).rejects.toMatchObject({ code: "deadline_exceeded" });
+  const released = ann.ask("release", { version: 1, sandbox: "sb-next" }, ReleaseAnswer, 300);
+  await expect(released).rejects.toMatchObject({ code: "deadline_exceeded" });
 });
