@@ -26,6 +26,8 @@ export interface TransportLimits {
 
 /** Tries of one request, where the server said that it did nothing (429, 401), or the name makes it harmless. */
 const MAX_TRIES = 8;
+/** An API server that restarts is away for some ten seconds; a burst is not to end with it. */
+const UNANSWERED_MS = 60_000;
 const RETRY_BASE_MS = 100;
 const RETRY_MAX_MS = 5_000;
 const MAX_REPLY_BYTES = 64 * 1024 * 1024;
@@ -67,6 +69,7 @@ export class Transport {
 
   async #tryUntilAnswered(request: ApiRequest, signal: AbortSignal, repeatable: boolean): Promise<ApiReply> {
     let refused = false;
+    const giveUpAt = performance.now() + UNANSWERED_MS;
     for (let tries = 1; ; tries++) {
       await wait(this.#quietUntil - performance.now(), signal);
       let pauseMs = backoffMs(tries);
@@ -80,7 +83,8 @@ export class Transport {
       } catch (error) {
         if (signal.aborted) throw canceled();
         this.counters.failed++;
-        if (!repeatable || tries === MAX_TRIES || error instanceof ProviderError) throw unreachable(error);
+        const last = !repeatable || performance.now() + pauseMs > giveUpAt;
+        if (last || error instanceof ProviderError) throw unreachable(error);
       }
       await wait(pauseMs, signal);
     }
