@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from ._wire.caller import Caller
 from ._wire.tenure import Tenure
 from .errors import ConnectionError, SandmeshError
 
+T = TypeVar("T")
 # A server that comes back is back within this, as a rule.
 ABSENT_S = 10.0
 _LOOK_S = 1.0
@@ -27,18 +28,29 @@ async def give_back_all(
 ) -> None:
     """Raises the first failure when all was tried, naming what is left; where the server has been away for 10 s
     ConnectionError."""
-    work = asyncio.ensure_future(_give_back(caller, acquiring, tenure, own_run, release))
     try:
-        await _while_present(caller, work)
-        failure = work.result() if work.done() else _gone(caller)
-        if failure is not None:
-            raise _naming(failure, [held.sandbox for held in tenure.held])
+        failure = await while_present(caller, _give_back(caller, acquiring, tenure, own_run, release))
+    except ConnectionError as gone:
+        failure = gone
+    if failure is not None:
+        raise _naming(failure, [held.sandbox for held in tenure.held])
+
+
+async def while_present(caller: Caller, what: Coroutine[Any, Any, T]) -> T:
+    """``what``; raises ConnectionError where the server has been away for ``ABSENT_S`` before it is done."""
+    work = asyncio.ensure_future(what)
+    try:
+        await _watch(caller, work)
+        if work.done():
+            return work.result()
+        servers = ", ".join(caller.link.settings.urls)
+        raise ConnectionError(f"no NATS server answers at {servers} for {ABSENT_S:.0f} s")
     finally:
         work.cancel()
         await asyncio.wait({work})
 
 
-async def _while_present(caller: Caller, work: asyncio.Task[Any]) -> None:
+async def _watch(caller: Caller, work: asyncio.Task[Any]) -> None:
     """Returns when ``work`` is done, or the server has not answered for ``ABSENT_S``."""
     loop = asyncio.get_running_loop()
     absent = 0.0
@@ -50,10 +62,6 @@ async def _while_present(caller: Caller, work: asyncio.Task[Any]) -> None:
         there = await caller.link.answers(_LOOK_S)
         # Not the clock alone: a loop that was blocked has not looked for all that time.
         absent = 0.0 if there else absent + min(loop.time() - asked_at, 2.5 * _LOOK_S)
-
-
-def _gone(caller: Caller) -> SandmeshError:
-    return ConnectionError(f"no NATS server answers at {', '.join(caller.link.settings.urls)} for {ABSENT_S:.0f} s")
 
 
 def _naming(failure: SandmeshError, left: list[str]) -> SandmeshError:

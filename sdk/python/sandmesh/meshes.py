@@ -18,27 +18,21 @@ from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .burst import acquire_many
-from .closing import give_back_all
+from .closing import give_back_all, while_present
 from .errors import ConnectionError, SandboxLostError
 from .events import Event, What, events
 from .runs import Run
 from .sandboxes import Grant, Sandbox, SandboxInfo, Timeline, info_of
 from .settings import Settings, resolve_settings
 from .specs import SpecOptions, spec_of
-from .units import Seconds, milliseconds
+from .units import Seconds, lease_milliseconds, milliseconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 # Releases are verified by the provider, which may take its time.
-_RELEASE_S = 60.0
+_RELEASE_S = 120.0
 _RELEASE_AGAIN_S = 10.0
-
-
-def lease_milliseconds(lease: Seconds) -> int:
-    lease_ms = milliseconds(lease, "lease")
-    check_arguments("pool.renew.request", {"run": "r", "lease_ms": lease_ms})
-    return lease_ms
 
 
 def connect(
@@ -243,10 +237,12 @@ class Mesh:
         wait: bool = True,
     ) -> int:
         """Ends a sandbox, an acquire or a run, whoever holds it; returns when it is gone, or without ``wait`` when
-        the pool has taken the duty. Returns the number of sandboxes that it ended."""
+        the pool has taken the duty. Returns the number of sandboxes that it ended. Raises ConnectionError where the
+        server has been away for 10 s; the lease ends it then."""
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
-        answer = await self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
+        asked = self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
+        answer = await while_present(self._caller, asked)
         for held in self._tenure.held:
             if sandbox == held.sandbox or lease == held.lease or run == held.run:
                 message = f"sandbox {held.sandbox} was released"

@@ -9,6 +9,7 @@ from datetime import timedelta
 from numbers import Integral, Real
 from typing import Union
 
+from ._wire.arguments import check_arguments
 from ._wire.ids import shown
 from .errors import InvalidRequestError
 
@@ -44,3 +45,10 @@ def size_bytes(value: Size, field: str) -> int:
             return round(size)
     given = shown(value)
     raise InvalidRequestError(f'{field}: {given} is neither bytes nor text such as "512MiB" or "2g"', field=field)
+
+
+def lease_milliseconds(lease: Seconds) -> int:
+    """Raises InvalidRequestError where it is none that the pool takes: 1 s to 24 h."""
+    lease_ms = milliseconds(lease, "lease")
+    check_arguments("pool.renew.request", {"run": "r", "lease_ms": lease_ms})
+    return lease_ms

@@ -196,6 +196,11 @@ async def test_closing_without_a_server_is_over_in_time_and_names_what_is_left(o
     boxes = await mesh.acquire_many(3, "host")
     own_backend.order("kill_server")
     started = asyncio.get_running_loop().time()
+    releasing = asyncio.ensure_future(boxes[0].release())
+    with pytest.raises(sandmesh.ConnectionError):
+        await releasing
+    assert asyncio.get_running_loop().time() - started < 25
+    started = asyncio.get_running_loop().time()
     with pytest.raises(sandmesh.ConnectionError) as caught:
         await mesh.close()
     assert asyncio.get_running_loop().time() - started < 25, "10 s, and what a loaded machine adds"
