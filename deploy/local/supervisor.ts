@@ -196,14 +196,14 @@ class Mesh {
         ? 0
         : await drain(this.#operator).catch((error) => {
             this.#log.error({ error: toSandmeshError(error).message }, "could not drain");
-            return Number.POSITIVE_INFINITY;
+            return null;
           });
     await this.#pool?.stop(10_000);
     await this.#operator?.close();
     await endLocal(this.#paths, this.#log).catch((error) => {
       this.#log.error({ error: toSandmeshError(error).message }, "could not end the local provider");
     });
-    const left = { ...(await leftBehind(this.#paths)), leases: Number.isFinite(leases) ? leases : -1 };
+    const left = { ...(await leftBehind(this.#paths)), leases };
     await this.#server?.stop();
     this.#log.info(left, "down");
     writePrivate(join(this.#paths.home, "down.json"), `${JSON.stringify(left)}\n`);

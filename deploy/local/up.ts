@@ -25,13 +25,14 @@ export const Left = v.object({
   sandboxes: v.number(),
   processes: v.number(),
   mounts: v.number(),
-  leases: v.number(),
+  /** null: not known, since the pool could not be asked. */
+  leases: v.nullable(v.number()),
 });
 export type Left = v.InferOutput<typeof Left>;
 
 /** The line that proves an orderly end. */
 export const describeLeft = (left: Left): string =>
-  `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${counted(left.leases, "lease")}`;
+  `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${left.leases === null ? "leases not known" : counted(left.leases, "lease")}`;
 
 function readAddress(paths: HomePaths): MeshAddress | undefined {
   try {

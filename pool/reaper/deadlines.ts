@@ -74,7 +74,8 @@ export class Deadlines {
   run(): void {
     const now = this.#now();
     while (this.#heap[0] !== undefined && this.#heap[0].at <= now) {
-      const { key, at } = this.#pop();
+      const { key, at } = this.#heap[0];
+      this.#removeFirst();
       const wanted = this.#wanted.get(key);
       // Cleared, or replaced by an earlier entry that has been handled.
       if (wanted === undefined || wanted.heapAt !== at) continue;
@@ -115,12 +116,10 @@ export class Deadlines {
     heap[i] = entry;
   }
 
-  #pop(): Entry {
+  #removeFirst(): void {
     const heap = this.#heap;
-    const top = heap[0];
     const last = heap.pop();
-    if (top === undefined || last === undefined) throw new Error("the heap is empty");
-    if (heap.length === 0) return top;
+    if (last === undefined || heap.length === 0) return;
     let i = 0;
     for (;;) {
       let child = 2 * i + 1;
@@ -137,6 +136,5 @@ export class Deadlines {
       i = child;
     }
     heap[i] = last;
-    return top;
   }
 }

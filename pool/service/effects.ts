@@ -5,6 +5,7 @@ import {
   type Bootstrap,
   controlSubject,
   encode,
+  ProviderError,
   runEventSubject,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
@@ -69,7 +70,13 @@ export class Effects {
     live.create = abort;
     this.apply(live, { type: "create_begun" });
     try {
-      if (provider === undefined || spec === undefined) throw new Error(`no provider ${record.provider}`);
+      if (provider === undefined || spec === undefined) {
+        const { sandbox } = record;
+        throw new ProviderError(`this pool has no provider ${record.provider}`, {
+          sandbox,
+          reason: "no_provider",
+        });
+      }
       const created = await provider.create(
         {
           sandbox: record.sandbox,

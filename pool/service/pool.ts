@@ -1,6 +1,11 @@
 // The pool: puts its parts together, subscribes, and takes care of starting and stopping.
 import pino, { type Logger } from "pino";
-import { ENROL_WILDCARD, POOL_WILDCARD, READY_WILDCARD } from "../../broker/contract/index.ts";
+import {
+  ConnectionError,
+  ENROL_WILDCARD,
+  POOL_WILDCARD,
+  READY_WILDCARD,
+} from "../../broker/contract/index.ts";
 import type { Link, Subscription } from "../../broker/link/link.ts";
 import { type PoolLimits, poolLimits } from "../config.ts";
 import type { Provider, ProviderEvent } from "../provider/provider.ts";
@@ -138,7 +143,7 @@ class RunningPool implements Pool {
     this.failed = new Promise((resolve) => {
       void store.failed.then(resolve);
       void link.closed.then((error) => {
-        if (!this.#stopping) resolve(error ?? new Error("the connection was closed"));
+        if (!this.#stopping) resolve(error ?? new ConnectionError("the pool's connection was closed"));
       });
     });
   }

@@ -1,6 +1,6 @@
 // Compares what the pool knows with what the providers have: at the start to recover, then now and again for what no
 // event told. What is there and unknown is removed; what is known and not there is lost.
-import { toSandmeshError } from "../../broker/contract/index.ts";
+import { ProviderError, toSandmeshError } from "../../broker/contract/index.ts";
 import { isEnding } from "../lifecycle/record.ts";
 import type { Listed, Provider } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
@@ -36,12 +36,13 @@ export class Reconciler {
   }
 
   async #call(provider: Provider): Promise<Listed[]> {
-    const { promise: late, reject } = Promise.withResolvers<never>();
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
     const signal = AbortSignal.timeout(this.#core.limits.providerListMs);
-    const onAbort = (): void => reject(new Error(`provider ${provider.name} did not list in time`));
+    const late = `provider ${provider.name} did not list within ${this.#core.limits.providerListMs} ms`;
+    const onAbort = (): void => reject(new ProviderError(late, { reason: "list_timeout" }));
     signal.addEventListener("abort", onAbort);
     try {
-      const listed = await Promise.race([provider.list(signal), late]);
+      const listed = await Promise.race([provider.list(signal), aborted]);
       this.#counts.set(provider, { count: listed.length, at: this.#core.now() });
       return listed;
     } catch (thrown) {

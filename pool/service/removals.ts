@@ -1,5 +1,5 @@
 // Calls to the providers' remove: so many at once, in batches where a provider can do that, each with a time limit.
-import { toSandmeshError } from "../../broker/contract/index.ts";
+import { ProviderError, type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
 import type { Provider } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
 
@@ -8,7 +8,7 @@ export interface Removal {
   uid: string | undefined;
   /** A second try goes alone, so that one that cannot be removed does not hold up its batch. */
   alone: boolean;
-  done(failure: Error | undefined): void;
+  done(failure: SandmeshError | undefined): void;
 }
 
 /** What one removeMany takes; bounded so that its time limit fits. */
@@ -65,7 +65,7 @@ export class Removals {
   #call(provider: Provider, batch: Removal[]): void {
     const key = `remove:${++this.#calls}`;
     const abort = new AbortController();
-    const settle = (failure: Error | undefined): void => {
+    const settle = (failure: SandmeshError | undefined): void => {
       if (!this.#running.delete(key)) return;
       this.#core.deadlines.clear(key);
       for (const removal of batch) removal.done(failure);
@@ -73,7 +73,8 @@ export class Removals {
     };
     this.#running.set(key, () => {
       abort.abort();
-      settle(new Error(`the provider did not remove it within ${this.#core.limits.removeTimeoutMs} ms`));
+      const late = `provider ${provider.name} did not remove it within ${this.#core.limits.removeTimeoutMs} ms`;
+      settle(new ProviderError(late, { reason: "remove_timeout" }));
     });
     this.#core.deadlines.set(key, this.#core.now() + this.#core.limits.removeTimeoutMs);
     remove(provider, batch, abort.signal).then(

@@ -3,7 +3,7 @@
 import { rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import * as v from "valibot";
-import { InvalidRequestError, toSandmeshError } from "../../../broker/contract/index.ts";
+import { CanceledError, InvalidRequestError, toSandmeshError } from "../../../broker/contract/index.ts";
 import { FateSettings } from "./fate.ts";
 import { HostRequest, type HostWord, readLines, sendLine } from "./lines.ts";
 import { LocalWorld } from "./world.ts";
@@ -45,12 +45,12 @@ export class Host {
     socket.on("close", () => {
       unwatch();
       this.#clients.delete(socket);
-      for (const call of calls.values()) call.abort(new Error("the caller is gone"));
+      for (const call of calls.values()) call.abort(new CanceledError("the caller is gone"));
     });
     readLines(socket, (value) => {
       const request = v.parse(HostRequest, value);
       if (request.op === "abort") {
-        calls.get(request.n)?.abort(new Error("aborted"));
+        calls.get(request.n)?.abort(new CanceledError("the call was aborted"));
         return;
       }
       const call = new AbortController();

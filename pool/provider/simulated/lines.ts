@@ -1,7 +1,7 @@
 // JSON messages over a socket, one a line: what the provider and a host of virtual sandboxes speak.
 import type { Socket } from "node:net";
 import * as v from "valibot";
-import { Bootstrap } from "../../../broker/contract/index.ts";
+import { Bootstrap, TooLargeError } from "../../../broker/contract/index.ts";
 import { PHASES } from "../provider.ts";
 
 /** A bootstrap is some 3 KB; whatever sends more than this is none of ours. */
@@ -88,7 +88,7 @@ export function readLines(socket: Socket, handle: (value: unknown) => void): voi
     const lines = (rest + text).split("\n");
     rest = lines.pop() ?? "";
     try {
-      if (rest.length > MAX_LINE_CHARACTERS) throw new Error("a line without end");
+      if (rest.length > MAX_LINE_CHARACTERS) throw new TooLargeError("a line without end", { field: "line" });
       for (const line of lines) handle(JSON.parse(line));
     } catch (error) {
       socket.destroy(error instanceof Error ? error : new Error(String(error)));

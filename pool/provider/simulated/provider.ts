@@ -1,7 +1,12 @@
 // The simulated provider: virtual sandboxes that speak the real protocol, for scale and for chaos.
 import { join } from "node:path";
 import * as v from "valibot";
-import { ImageError, type SandboxSpec, UnsupportedError } from "../../../broker/contract/index.ts";
+import {
+  ImageError,
+  ProviderError,
+  type SandboxSpec,
+  UnsupportedError,
+} from "../../../broker/contract/index.ts";
 import type { Created, CreateRequest, Listed, Provider, ProviderEvent } from "../provider.ts";
 import { FateSettings, hash } from "./fate.ts";
 import { RemoteWorld } from "./remote.ts";
@@ -51,7 +56,7 @@ export class SimulatedProvider implements Provider {
 
   #worldOf(sandbox: string): World {
     const world = this.#worlds[hash(sandbox) % this.#worlds.length];
-    if (world === undefined) throw new Error("a provider without a world");
+    if (world === undefined) throw new ProviderError("a provider without a world", { sandbox });
     return world;
   }
 
