@@ -117,11 +117,16 @@ export function findNatsCli({ env = process.env, log }: FindOptions = {}): Promi
   );
 }
 
+/** Where PATH leads to for a program; undefined where it leads nowhere. */
+export function inPath(program: string, env: NodeJS.ProcessEnv = process.env): string | undefined {
+  const paths = (env.PATH ?? "").split(delimiter).map((folder) => join(folder, program));
+  return paths.find(isExecutable);
+}
+
 function which(program: string, env: NodeJS.ProcessEnv): string {
-  for (const folder of (env.PATH ?? "").split(delimiter)) {
-    if (isExecutable(join(folder, program))) return join(folder, program);
-  }
-  throw new Error("not there");
+  const path = inPath(program, env);
+  if (path === undefined) throw new Error("not there");
+  return path;
 }
 
 function isExecutable(path: string): boolean {

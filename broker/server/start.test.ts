@@ -19,7 +19,7 @@ import { type Advisory, parseAdvisory } from "./advisory.ts";
 import { findServerBinary, isGoodServer } from "./binary.ts";
 import { KeyRing } from "./keyring.ts";
 import { startServer } from "./start.ts";
-import { testServer, until } from "./testing.ts";
+import { isAlive, testServer, until } from "./testing.ts";
 
 const folders: string[] = [];
 function newFolder(): string {
@@ -30,15 +30,6 @@ function newFolder(): string {
 afterAll(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** Starts a server in a process of its own, and answers its pid once it is up. `path`: what that process finds. */
 async function startElsewhere(stateDir: string, path: string) {

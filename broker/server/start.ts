@@ -1,11 +1,11 @@
 // Starts a nats-server that dies with its owner, and waits until it takes connections.
 import { type ChildProcess, spawn } from "node:child_process";
-import { accessSync, chmodSync, constants, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { delimiter, join, resolve } from "node:path";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { ConnectionError, decode } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
-import { findServerBinary } from "./binary.ts";
+import { findServerBinary, inPath } from "./binary.ts";
 import { type ClusterSettings, formatConfig } from "./config.ts";
 import type { KeyRing } from "./keyring.ts";
 import {
@@ -137,7 +137,7 @@ async function start(
 }
 
 function launch(binary: string, config: string): { child: ChildProcess; exited: Promise<Exit> } {
-  const setpriv = which("setpriv");
+  const setpriv = inPath("setpriv");
   const command = [...(setpriv ? [setpriv, "--pdeathsig", "KILL"] : []), binary, "-c", config];
   const child = spawn("/bin/sh", ["-c", WRAPPER, "nats-server", ...command], {
     // A session of its own: Ctrl-C at the owner's terminal is the owner's to handle, in its order.
@@ -236,15 +236,4 @@ function readIfThere(path: string): string | undefined {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;
   }
-}
-
-function which(program: string): string | undefined {
-  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
-    const path = join(folder, program);
-    try {
-      accessSync(path, constants.X_OK);
-      return path;
-    } catch {}
-  }
-  return undefined;
 }

@@ -13,6 +13,15 @@ import type { Link } from "../link/link.ts";
 import type { KeyRing } from "./keyring.ts";
 import { type Server, type ServerOptions, startServer } from "./start.ts";
 
+/** Whether a process of this pid is there, a zombie among them. */
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
 /** What the links of a test live at most, when it forgets to end them. */
 const TTL_MS = 3600_000;
 

@@ -7,7 +7,7 @@ const replayed = (code: number, stdout = "", stderr = ""): Replayed => ({
   stdout: Buffer.from(stdout),
   stderr: Buffer.from(stderr),
 });
-const step = (fields: Partial<Step>): Step => ({ i: 0, command: "true", ...fields });
+const step = (fields: Partial<Step>): Step => ({ command: "true", ...fields });
 
 describe("compare", () => {
   test("a success recorded as a failure differs", () => {

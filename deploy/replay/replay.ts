@@ -1,6 +1,6 @@
 // Replays a recorded trajectory in a sandbox, step by step, and compares.
-import type { ExecResult, Sandbox } from "../../sdk/typescript/mod.ts";
-import { compare, type Verdict } from "./compare.ts";
+import { type ExecResult, IncompleteCommandError, type Sandbox } from "../../sdk/typescript/mod.ts";
+import { compare, type Replayed, type Verdict } from "./compare.ts";
 import { fixtureTar } from "./fixture.ts";
 import { loadFixture, type Step, type Trajectory } from "./trajectory.ts";
 
@@ -31,14 +31,23 @@ export async function replay(
   const done: ReplayedStep[] = [];
   for (const step of trajectory.steps) {
     const began = performance.now();
-    const result = await run(step);
+    const replayed = await run(step).then(
+      ({ outcome, stdout, stderr }) => ({ outcome, stdout: stdout.bytes, stderr: stderr.bytes }),
+      asShellsSay,
+    );
     const tookMs = performance.now() - began;
-    const replayed = { outcome: result.outcome, stdout: result.stdout.bytes, stderr: result.stderr.bytes };
     const finished = { step, tookMs, verdict: compare(step, replayed) };
     done.push(finished);
     onStep(finished);
   }
   return done;
+}
+
+/** A command that ends in the middle is refused before it runs; a shell would have called it a syntax error. */
+function asShellsSay(error: unknown): Replayed {
+  if (!(error instanceof IncompleteCommandError)) throw error;
+  const nothing = new Uint8Array(0);
+  return { outcome: { type: "exited", code: 2 }, stdout: nothing, stderr: Buffer.from(error.message) };
 }
 
 /** Each step in a shell of its own, or all in one, as it was recorded. */

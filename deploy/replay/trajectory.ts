@@ -6,17 +6,14 @@ import * as v from "valibot";
 const Header = v.object({
   id: v.string(),
   source_repo: v.string(),
-  license: v.string(),
   task: v.string(),
   agent: v.string(),
-  model: v.optional(v.string()),
   shell: v.string(),
   cwd: v.string(),
   fixture: v.optional(v.string()),
 });
 
 const Step = v.object({
-  i: v.number(),
   command: v.string(),
   argv: v.optional(v.array(v.string())),
   cwd: v.optional(v.string()),
@@ -24,7 +21,6 @@ const Step = v.object({
   observed_ok: v.optional(v.boolean()),
   observed_output: v.optional(v.string()),
   observed_output_cut: v.optional(v.unknown()),
-  observed_same: v.optional(v.boolean()),
 });
 export type Step = v.InferOutput<typeof Step>;
 
@@ -41,7 +37,6 @@ const Fixture = v.object({
   name: v.string(),
   entries: v.array(Entry),
   after: v.optional(v.array(v.string())),
-  after_cwd: v.optional(v.string()),
 });
 export type Fixture = v.InferOutput<typeof Fixture>;
 

@@ -1,19 +1,9 @@
 import { describe, expect, test } from "bun:test";
+import { randomOf } from "../lifecycle/testing.ts";
 import { FairQueue } from "./fair-queue.ts";
 
 const item = (tenant: string, run: string, id: string) => ({ tenant, run, id });
 const bounds = { maxQueued: 1000, maxQueuedPerTenant: 1000 };
-
-/** A small repeatable generator (mulberry32). */
-function random(seed: number): () => number {
-  let a = seed;
-  return () => {
-    a = (a + 0x6d2b79f5) | 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 describe("fair queue", () => {
   test("a run that came later with few is not behind one that came first with many", () => {
@@ -62,22 +52,22 @@ describe("fair queue", () => {
 
   test("no seed of pushes, takes and cancels loses, doubles or starves one", () => {
     for (let seed = 1; seed <= 200; seed++) {
-      const next = random(seed);
+      const { below } = randomOf(seed);
       const queue = new FairQueue({ maxQueued: 40, maxQueuedPerTenant: 25 });
       const inside = new Map<string, ReturnType<typeof item>>();
       for (let i = 0; i < 300; i++) {
-        const dice = next();
-        if (dice < 0.5) {
-          const one = item(`t${Math.floor(next() * 3)}`, `r${Math.floor(next() * 3)}`, `${i}`);
+        const dice = below(10);
+        if (dice < 5) {
+          const one = item(`t${below(3)}`, `r${below(3)}`, `${i}`);
           const fits = queue.full(one.tenant) === undefined;
           expect(queue.push(one)).toBe(fits);
           if (fits) inside.set(one.id, one);
-        } else if (dice < 0.8) {
+        } else if (dice < 8) {
           const taken = queue.take();
           expect(taken === undefined).toBe(inside.size === 0);
           if (taken !== undefined) expect(inside.delete(taken.id)).toBe(true);
         } else if (inside.size > 0) {
-          const [any] = [...inside.values()].slice(Math.floor(next() * inside.size));
+          const [any] = [...inside.values()].slice(below(inside.size));
           if (any !== undefined) {
             expect(queue.remove(any)).toBe(true);
             inside.delete(any.id);

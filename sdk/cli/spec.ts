@@ -5,7 +5,7 @@ import { defined } from "../typescript/spec.ts";
 import type { Output } from "./output.ts";
 import { collectEnv, parseCores, parseCount, parseDuration, parseSize } from "./units.ts";
 
-interface SpecFlags {
+export interface SpecFlags {
   cpu?: number;
   memory?: number;
   disk?: number;
@@ -13,7 +13,7 @@ interface SpecFlags {
   env?: Record<string, string>;
   user?: string;
   workdir?: string;
-  network?: string;
+  network?: SpecOptions["network"];
   volume?: { name: string; source: string; mountPath: string }[];
   provider?: string;
   runId?: string;
@@ -28,6 +28,13 @@ function collectVolume(text: string, soFar: SpecFlags["volume"] = []): NonNullab
   return [...soFar, { name: `data-${soFar.length}`, source, mountPath }];
 }
 
+const isPolicy = (text: string): text is `policy:${string}` => /^policy:[a-z0-9][a-z0-9-]{0,62}$/.test(text);
+
+function parseNetwork(text: string): NonNullable<SpecOptions["network"]> {
+  if (text === "none" || text === "host" || isPolicy(text)) return text;
+  throw new InvalidArgumentError("not none, host or policy:NAME");
+}
+
 export function addSpecOptions(command: Command): Command {
   return command
     .option("--cpu <cores>", "cores, such as 1 or 0.5", parseCores)
@@ -37,7 +44,7 @@ export function addSpecOptions(command: Command): Command {
     .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder of commands")
-    .option("--network <mode>", "none (the default), host or policy:NAME")
+    .option("--network <mode>", "none (the default), host or policy:NAME", parseNetwork)
     .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
     .option("--provider <name>", "which of the pool's providers")
     .option("--run-id <id>", "the run that it belongs to; default one of its own")
@@ -56,7 +63,7 @@ export function acquireOptions(image: string, flags: SpecFlags): SpecOptions & A
     env: flags.env,
     user: flags.user,
     cwd: flags.workdir,
-    network: flags.network as SpecOptions["network"],
+    network: flags.network,
     volumes: flags.volume,
     provider: flags.provider,
     run: flags.runId,

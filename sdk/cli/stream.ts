@@ -25,7 +25,7 @@ export async function copyOutput(output: CommandStream, context: Context): Promi
 
 /** What is typed or piped into this process. */
 async function* stdin(): AsyncGenerator<Uint8Array> {
-  for await (const part of process.stdin) yield part as Uint8Array;
+  for await (const part of process.stdin) if (part instanceof Uint8Array) yield part;
 }
 
 export interface RunFlags {

@@ -1,6 +1,7 @@
 // What the benchmarks' mesh costs: CPU and memory of its processes, from /proc.
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { processes } from "../processes.ts";
 
 export interface Usage {
   cpuS: number;
@@ -35,23 +36,12 @@ export interface MeshPids {
 /** The processes of the mesh whose home is `home`, by their arguments. */
 export function meshPids(home: string): MeshPids {
   const found: MeshPids = { pool: [], nats: [], hosts: [] };
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const argv = argumentsOf(name);
+  for (const { pid, argv } of processes()) {
     const [program = ""] = argv;
     if (argv.some((each) => each === join(home, "pool", "config.json"))) {
-      if (!program.endsWith("setpriv")) found.pool.push(Number(name));
-    } else if (argv.some((each) => each.startsWith(join(home, "nats")))) found.nats.push(Number(name));
-    else if (argv.some((each) => each.startsWith(join(home, "simulated")))) found.hosts.push(Number(name));
+      if (!program.endsWith("setpriv")) found.pool.push(pid);
+    } else if (argv.some((each) => each.startsWith(join(home, "nats")))) found.nats.push(pid);
+    else if (argv.some((each) => each.startsWith(join(home, "simulated")))) found.hosts.push(pid);
   }
   return found;
-}
-
-function argumentsOf(pid: string): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-  } catch {
-    // It has ended meanwhile.
-    return [];
-  }
 }

@@ -1,26 +1,6 @@
 // What the processes of a benchmark's mesh use, from /proc. Linux, and as root (the daemon hides from others).
 import { readdirSync, readFileSync } from "node:fs";
-
-interface Process {
-  pid: number;
-  parent: number;
-  args: string;
-}
-
-function processes(): Process[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((name) => {
-      try {
-        const stat = readFileSync(`/proc/${name}/stat`, "latin1");
-        const parent = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
-        const args = readFileSync(`/proc/${name}/cmdline`, "latin1").replaceAll("\0", " ");
-        return [{ pid: Number(name), parent, args }];
-      } catch {
-        return []; // It has ended meanwhile.
-      }
-    });
-}
+import { processes } from "../processes.ts";
 
 export interface MeshPids {
   client: number;
@@ -31,7 +11,7 @@ export interface MeshPids {
 
 /** Of a mesh with one sandbox of the local provider, whose state is in `home`. */
 export function meshPids(home: string): MeshPids {
-  const all = processes();
+  const all = processes().map(({ pid, parent, argv }) => ({ pid, parent, args: argv.join(" ") }));
   const parents = new Map(all.map(({ pid, parent }) => [pid, parent]));
   const ours = new Set(all.filter(({ args }) => args.includes(home)).map(({ pid }) => pid));
   const below = (pid: number): boolean => {

@@ -1,12 +1,13 @@
 // For the chaos tests: a real mesh on this machine whose parts are found, killed and frozen by pid, and what is left of
 // it, counted from the kernel.
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { homePaths, readProcess } from "../../deploy/local/home.ts";
 import { leftBehind } from "../../deploy/local/left.ts";
 import { type ConnectOptions, connect, type Mesh, SandmeshError } from "../../sdk/typescript/mod.ts";
 import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
+import { type Process, processes } from "../processes.ts";
 
 /** Leases of these tests, and what the issue allows beyond: within both nothing may be left. */
 export const LEASE_MS = 3_000;
@@ -27,29 +28,6 @@ export const QUICK = {
 
 export type Part = "supervisor" | "pool" | "nats" | "relay" | "launcher";
 export type SandboxPart = "daemon" | "keeper";
-
-interface Process {
-  pid: number;
-  parent: number;
-  argv: string[];
-}
-
-function processes(): Process[] {
-  const found: Process[] = [];
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    try {
-      const stat = readFileSync(`/proc/${name}/stat`, "utf8");
-      const [state, parent] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      if (state === "Z") continue;
-      const argv = readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0");
-      found.push({ pid: Number(name), parent: Number(parent), argv });
-    } catch {
-      // Ended while we looked.
-    }
-  }
-  return found;
-}
 
 export class ChaosMesh implements AsyncDisposable {
   readonly home: string;

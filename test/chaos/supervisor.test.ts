@@ -1,18 +1,11 @@
 // The process behind `sandmesh up` killed or frozen.
 import { expect, test } from "bun:test";
+import { isAlive } from "../../broker/server/testing.ts";
 import { up } from "../../deploy/local/up.ts";
 import { connect } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
 import { ChaosMesh, LEASE_MS, SLACK_MS, settled } from "./mesh.ts";
-
-const isAlive = (pid: number): boolean => {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-};
 
 test("killed while commands run and a burst is under way: all of it ends, callers hear so in time", async () => {
   await using mesh = await ChaosMesh.start();

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import type { SandboxSpec } from "../../../broker/contract/index.ts";
 import { createOperatorKeys, keyRingOf } from "../../../broker/server/operator.ts";
+import { isAlive } from "../../../broker/server/testing.ts";
 import { describeProvider, type ProviderHarness, until } from "../contract.test-suite.ts";
 import { FateSettings } from "./fate.ts";
 import { createSimulatedProvider } from "./provider.ts";
@@ -59,15 +60,6 @@ describeProvider("simulated, in process", async (): Promise<ProviderHarness> => 
   };
 });
 
-const alive = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-};
-
 describeProvider("simulated, in hosts", async (): Promise<ProviderHarness> => {
   const stateDir = mkdtempSync(join(tmpdir(), "sandmesh-simulated-"));
   const open = () => createSimulatedProvider({ hosts: 2, stateDir });
@@ -93,8 +85,8 @@ describeProvider("simulated, in hosts", async (): Promise<ProviderHarness> => {
     },
     close: async () => {
       await provider.close();
-      for (const pid of pids()) if (alive(pid)) process.kill(pid, "SIGTERM");
-      await until("the hosts' end", () => pids().every((pid) => !alive(pid)));
+      for (const pid of pids()) if (isAlive(pid)) process.kill(pid, "SIGTERM");
+      await until("the hosts' end", () => pids().every((pid) => !isAlive(pid)));
       rmSync(stateDir, { recursive: true });
     },
   };

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { limitOf, type RunFlags, runCommand } from "../stream.ts";
 import { openShell } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
@@ -41,31 +41,24 @@ export function addRun(program: Command): void {
   addCommandOptions(addSpecOptions(program.command("run").argument("<image>").argument("<command...>")))
     .summary("acquire a sandbox, run a command in it, release it")
     .description("Acquires a sandbox, runs a command in it, streams its output, and releases it.")
-    .action(
-      async (image: string, words: string[], flags: RunFlags & Record<string, unknown>, command: Command) => {
-        await withMesh(
-          command,
-          async (context) => {
-            const { mesh, signal } = context;
-            // The sandbox has the environment, user and folder; the command takes them from it.
-            const { timeout, interactive, outcome } = flags;
-            const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
-            warn(context.output, box);
-            try {
-              return await runCommand(
-                context,
-                box,
-                lineOf(words),
-                defined({ timeout, interactive, outcome }),
-              );
-            } finally {
-              await box.release();
-            }
-          },
-          EXIT.sandmeshFailed,
-        );
-      },
-    );
+    .action(async (image: string, words: string[], flags: RunFlags & SpecFlags, command: Command) => {
+      await withMesh(
+        command,
+        async (context) => {
+          const { mesh, signal } = context;
+          // The sandbox has the environment, user and folder; the command takes them from it.
+          const { timeout, interactive, outcome } = flags;
+          const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
+          warn(context.output, box);
+          try {
+            return await runCommand(context, box, lineOf(words), defined({ timeout, interactive, outcome }));
+          } finally {
+            await box.release();
+          }
+        },
+        EXIT.sandmeshFailed,
+      );
+    });
 }
 
 export function addExec(program: Command): void {

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { InvalidRequestError, toSandmeshError } from "../../../broker/contract/index.ts";
 import { printError, withMesh } from "../context.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
-import { acquireOptions, addSpecOptions, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { parseDuration } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
@@ -15,7 +15,7 @@ export function addAcquire(program: Command): void {
     .description(
       "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed.",
     )
-    .action(async (image: string, flags: Record<string, unknown>, command: Command) => {
+    .action(async (image: string, flags: SpecFlags, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const box = await mesh.acquire({ lease: KEPT_LEASE_MS, ...acquireOptions(image, flags), signal });
         box.detach();

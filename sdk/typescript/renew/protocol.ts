@@ -1,11 +1,18 @@
 // What the renewing thread is told, and what it tells.
+import * as v from "valibot";
 import type { WireError } from "../../../broker/contract/index.ts";
 import type { Settings } from "../settings.ts";
 
 /** The thread's `workerData`. */
-export interface KeeperData {
-  settings: Settings;
-}
+export const KeeperData = v.object({
+  settings: v.object({
+    urls: v.array(v.string()),
+    credentials: v.string(),
+    tenant: v.string(),
+    user: v.string(),
+  }) satisfies v.GenericSchema<unknown, Settings>,
+});
+export type KeeperData = v.InferOutput<typeof KeeperData>;
 
 export interface ReleaseOrder {
   runs: string[];

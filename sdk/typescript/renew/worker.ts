@@ -1,9 +1,10 @@
 // The renewing thread: started by renewer.ts, never imported.
 import { parentPort, workerData } from "node:worker_threads";
+import { check } from "../../../broker/contract/index.ts";
 import { Keeper } from "./keeper.ts";
-import type { FromKeeper, KeeperData, ToKeeper } from "./protocol.ts";
+import { type FromKeeper, KeeperData, type ToKeeper } from "./protocol.ts";
 
-const { settings } = workerData as KeeperData;
+const { settings } = check(KeeperData, workerData);
 const keeper = new Keeper(settings, (message: FromKeeper) => parentPort?.postMessage(message));
 
 parentPort?.on("message", (message: ToKeeper) => {
