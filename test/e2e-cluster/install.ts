@@ -39,15 +39,22 @@ export const namespaceOf = (name: string, level: string) => ({
   metadata: { name, labels: { "pod-security.kubernetes.io/enforce": level } },
 });
 
+/** Installs or upgrades the release; `sets` are values over those of values.yaml. Resolves when it is ready. */
+export async function upgrade(...sets: string[]): Promise<void> {
+  const { release, namespace } = INSTALLED;
+  const values = inCheckout("test/e2e-cluster/values.yaml");
+  const chart = inCheckout("deploy/chart");
+  const how = ["-n", namespace, "-f", values, "--wait", "--timeout", READY_WITHIN];
+  const over = sets.flatMap((set) => ["--set-string", set]);
+  await output([await helmPath(), "upgrade", "--install", release, chart, ...how, ...over]);
+  await kubectl("-n", namespace, "rollout", "status", `daemonset/${release}-installer`, "--timeout=60s");
+}
+
 export async function install(keys: string): Promise<void> {
   const { release, namespace, sandboxes, natsAddress } = INSTALLED;
   const secrets = meshSecrets({ stateDir: keys, release, namespace, tls: true, hosts: [natsAddress] });
   await apply(namespaceOf(namespace, "privileged"), namespaceOf(sandboxes, "privileged"), ...secrets);
-  const values = inCheckout("test/e2e-cluster/values.yaml");
-  const chart = inCheckout("deploy/chart");
-  const how = ["-n", namespace, "-f", values, "--wait", "--timeout", READY_WITHIN];
-  await output([await helmPath(), "upgrade", "--install", release, chart, ...how]);
-  await kubectl("-n", namespace, "rollout", "status", `daemonset/${release}-installer`, "--timeout=60s");
+  await upgrade();
   const credentials = mintUser({ stateDir: keys, tenant: "default", user: "me" });
   await writeFile(join(keys, "me.creds"), `${credentials}\n`, { mode: 0o600 });
 }

@@ -51,12 +51,19 @@ export class ClusterMesh implements AsyncDisposable {
 
   /** Resolves when the pool answers a client of its own. */
   async answers(): Promise<void> {
-    const asker = await this.connect();
-    const answered = () =>
-      asker.status().then(
-        () => true,
-        () => false,
-      );
+    const answered = async (): Promise<boolean> => {
+      try {
+        await using asker = await connect({
+          url: this.url,
+          credentials: this.credentials,
+          handleSignals: false,
+        });
+        await asker.status();
+        return true;
+      } catch {
+        return false;
+      }
+    };
     await eventually("the pool's answer", answered, BACK_WITHIN_MS);
   }
 

@@ -1,5 +1,7 @@
 // The whole way on a real node: acquire, exec, release, in pods of unmodified images; and what ends otherwise.
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { replay } from "../../deploy/replay/replay.ts";
+import { loadTrajectories } from "../../deploy/replay/trajectory.ts";
 import { ImageError, type Mesh, SandboxLostError, SandmeshError } from "../../sdk/typescript/mod.ts";
 import { lines } from "../bench/lines.ts";
 import { eventually } from "../e2e/program.ts";
@@ -70,6 +72,32 @@ test("an image of one static program and nothing else", async () => {
   await using box = await mesh.acquire({ image: IMAGES.scratch });
   expect((await box.exec(["/echo", "hello"])).stdout.text).toBe("hello\n");
   await box.release();
+});
+
+test("an image whose only libc is musl", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.musl });
+  expect((await box.exec(["/say", "from", "musl"])).stdout.text).toBe("from musl\n");
+  await box.release();
+});
+
+test("recorded trajectories of agents, side by side in pods of a Debian image, go as they were recorded", async () => {
+  const all = await loadTrajectories();
+  const rare = all.filter(({ source_repo }) => source_repo !== "princeton-nlp/intercode");
+  const chosen = [...rare, ...all.filter((_, i) => i % 25 === 3)];
+  await using run = mesh.run();
+  const replayed = await Promise.all(
+    chosen.map(async (trajectory) => {
+      const box = await run.acquire({ image: IMAGES.debian, timeout: "2m" });
+      return { id: trajectory.id, steps: await replay(box, trajectory) };
+    }),
+  );
+  const verdicts = replayed.flatMap(({ steps }) => steps.map(({ verdict }) => verdict.exit));
+  const differs = replayed.flatMap(({ id, steps }) =>
+    steps.filter(({ verdict }) => verdict.exit === "differs").map(({ step }) => `${id}: ${step.command}`),
+  );
+  expect(verdicts.length).toBeGreaterThan(30);
+  // Few: another machine than the recorded one, with other programs.
+  expect(differs.length / verdicts.length, differs.join("\n")).toBeLessThan(0.1);
 });
 
 test("a user by number, as the spec asks", async () => {

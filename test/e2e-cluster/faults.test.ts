@@ -1,0 +1,187 @@
+// What goes wrong in a cluster, each with its typed error or none, and nothing left.
+import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import {
+  type Mesh,
+  QuotaExceededError,
+  type Sandbox,
+  SandboxLostError,
+  SandmeshError,
+  UnsupportedError,
+} from "../../sdk/typescript/mod.ts";
+import { eventually } from "../e2e/program.ts";
+import { IMAGES } from "../images/kubernetes.ts";
+import { inCheckout, killDaemon, kubectl, restartApiServer } from "./cluster.ts";
+import { apply, INSTALLED } from "./install.ts";
+import { ClusterMesh } from "./mesh.ts";
+
+setDefaultTimeout(180_000);
+const { sandboxes } = INSTALLED;
+const LEASE_MS = 5_000;
+const SLACK_MS = 10_000;
+/** One kubelet on two shared cores starts about two pods a second. */
+const BURST = 6;
+
+let cluster: ClusterMesh;
+let mesh: Mesh;
+beforeAll(async () => {
+  cluster = new ClusterMesh();
+  mesh = await cluster.connect({ lease: "1m" });
+});
+afterEach(() => cluster.nothingLeft(30_000));
+afterAll(() => cluster[Symbol.asyncDispose]());
+
+const errorOf = async (work: Promise<unknown>): Promise<SandmeshError> => {
+  const error = await work.then(
+    () => new Error("it succeeded"),
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof SandmeshError)) throw error;
+  return error;
+};
+
+const burst = (): Promise<Sandbox[]> =>
+  Promise.all(Array.from({ length: BURST }, () => mesh.acquire({ image: IMAGES.busybox, timeout: "2m" })));
+
+/** Each answers as itself, none twice, and there is no pod beside theirs; then they are released. */
+async function wholeBurst(boxes: readonly Sandbox[]): Promise<void> {
+  const said = await Promise.all(boxes.map((box) => box.exec("hostname")));
+  expect(said.map(({ stdout }) => stdout.text.trim()).sort()).toEqual(boxes.map(({ id }) => id).sort());
+  expect(await cluster.podsLeft()).toHaveLength(boxes.length);
+  await Promise.all(boxes.map((box) => box.release()));
+}
+
+const somePods = (): Promise<void> =>
+  eventually("the burst has begun", async () => (await cluster.podsLeft()).length >= 2, 60_000);
+
+test("a daemon that is killed: its command is lost by that name, and its pod goes", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
+  const running = errorOf(box.exec("sleep 100"));
+  await killDaemon(box.id, sandboxes);
+  const error = await running;
+  expect(error).toBeInstanceOf(SandboxLostError);
+  expect(error.toWire()).toMatchObject({ started: "unknown" });
+  await cluster.nothingLeft(20_000);
+});
+
+test("a namespace whose quota is used up refuses with QuotaExceededError, at once", async () => {
+  const quota = ["-n", sandboxes, "resourcequota", "test"];
+  await apply({
+    apiVersion: "v1",
+    kind: "ResourceQuota",
+    metadata: { name: "test", namespace: sandboxes },
+    spec: { hard: { pods: "0" } },
+  });
+  try {
+    const counted = async () =>
+      (await kubectl("get", ...quota, "-o", "jsonpath={.status.hard.pods}")) === "0";
+    await eventually("the quota is counted", counted);
+    expect(await errorOf(mesh.acquire({ image: IMAGES.busybox, timeout: "20s" }))).toBeInstanceOf(
+      QuotaExceededError,
+    );
+  } finally {
+    await kubectl("delete", ...quota);
+  }
+});
+
+test("what the cluster's admission refuses is UnsupportedError, with its words", async () => {
+  const name = "sandmesh-test";
+  await apply(
+    {
+      apiVersion: "admissionregistration.k8s.io/v1",
+      kind: "ValidatingAdmissionPolicy",
+      metadata: { name },
+      spec: {
+        failurePolicy: "Fail",
+        matchConstraints: {
+          resourceRules: [
+            { apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"] },
+          ],
+        },
+        validations: [
+          { expression: "!('forbidden' in object.metadata.labels)", message: "the platform team says no" },
+        ],
+      },
+    },
+    {
+      apiVersion: "admissionregistration.k8s.io/v1",
+      kind: "ValidatingAdmissionPolicyBinding",
+      metadata: { name },
+      spec: {
+        policyName: name,
+        validationActions: ["Deny"],
+        matchResources: { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": sandboxes } } },
+      },
+    },
+  );
+  try {
+    const probe = [
+      "-n",
+      sandboxes,
+      "run",
+      "probe",
+      "--image=x",
+      "--labels=forbidden=yes",
+      "--dry-run=server",
+    ];
+    const inForce = () =>
+      kubectl(...probe).then(
+        () => false,
+        (error) => /says no/.test(String(error)),
+      );
+    await eventually("the policy is in force", inForce, 60_000);
+    const error = await errorOf(
+      mesh.acquire({ image: IMAGES.busybox, labels: { forbidden: "yes" }, timeout: "20s" }),
+    );
+    expect(error).toBeInstanceOf(UnsupportedError);
+    expect(error.message).toContain("the platform team says no");
+  } finally {
+    await kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name);
+  }
+});
+
+test("a client that is killed in its burst leaves no pod beyond its lease and ten seconds", async () => {
+  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials];
+  const client = Bun.spawn([process.execPath, ...argv, String(LEASE_MS), IMAGES.busybox, String(BURST)], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  await somePods();
+  client.kill("SIGKILL");
+  await client.exited;
+  await cluster.nothingLeft(LEASE_MS + SLACK_MS);
+});
+
+test("a pool that is killed in a burst: the next one goes on with it, nothing is lost and nothing is there twice", async () => {
+  const boxes = burst();
+  await somePods();
+  await cluster.kill("pool");
+  await wholeBurst(await boxes);
+});
+
+test("NATS that is killed: the sandbox that lives goes on, with its files and its lease", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
+  await box.exec("echo kept > /tmp/file");
+  await cluster.kill("nats");
+  await cluster.answers();
+  const said = () =>
+    box.exec("cat /tmp/file").then(
+      ({ stdout }) => stdout.text === "kept\n",
+      (error: SandmeshError) => {
+        if (error instanceof SandboxLostError) throw error;
+        return false;
+      },
+    );
+  await eventually("it answers again", said, 60_000);
+  expect((await mesh.list()).map(({ sandbox, state }) => [sandbox, state])).toEqual([[box.id, "leased"]]);
+  await box.release();
+});
+
+test("an API server that is killed in a burst: what waits comes when it is back, and commands never wait", async () => {
+  await using first = await mesh.acquire({ image: IMAGES.busybox });
+  const boxes = burst();
+  await somePods();
+  const back = restartApiServer();
+  expect((await first.exec("echo meanwhile")).stdout.text).toBe("meanwhile\n");
+  await back;
+  const all = [first, ...(await boxes)];
+  await wholeBurst(all);
+});
