@@ -1,8 +1,13 @@
 // How the API server is reached and as whom: kubeconfig, or the service account of the pod we run in. Credentials that
 // expire (tokens in files, exec plugins) are read anew.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import type { RequestOptions } from "node:https";
+import { homedir } from "node:os";
+import { delimiter, dirname, join, resolve } from "node:path";
 import { KubeConfig } from "@kubernetes/client-node";
+import { YAML } from "bun";
+import * as v from "valibot";
 import { InvalidRequestError, ProviderError } from "../../../../broker/contract/index.ts";
 
 /** Kubelet renews a service account's token when 80% of its hour are over; a minute is early enough. */
@@ -22,17 +27,8 @@ export interface Access {
 
 /** Throws InvalidRequestError where there is no usable configuration. */
 export function openAccess(file: string | undefined, context: string | undefined): Access {
-  const config = new KubeConfig();
-  try {
-    if (file !== undefined) config.loadFromFile(file);
-    else if (process.env.KUBECONFIG === undefined && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
-    else config.loadFromDefault();
-    if (context !== undefined) config.setCurrentContext(context);
-  } catch (cause) {
-    const message = `the kubeconfig cannot be read: ${String(cause)}`;
-    throw new InvalidRequestError(message, { field: "kubeconfig", cause });
-  }
-  const cluster = config.getCurrentCluster();
+  let loaded = load(file, context);
+  const cluster = loaded.config.getCurrentCluster();
   if (cluster === null) {
     throw new InvalidRequestError("the kubeconfig names no cluster", { field: "kubeconfig" });
   }
@@ -43,7 +39,9 @@ export function openAccess(file: string | undefined, context: string | undefined
     credentials(anew = false) {
       const now = performance.now();
       if (known === undefined || anew || now - known.at > FRESH_MS) {
-        const reading = read(config);
+        // Refused, nothing that was kept is believed: the file may name others by now, and plugins have caches.
+        if (anew) loaded = reload(file, context, loaded);
+        const reading = read(loaded);
         known = { at: now, credentials: reading };
         // A failure is not kept.
         reading.catch(() => {
@@ -55,13 +53,64 @@ export function openAccess(file: string | undefined, context: string | undefined
   };
 }
 
-async function read(config: KubeConfig): Promise<Credentials> {
+interface Loaded {
+  config: KubeConfig;
+  /** Of the current user, where it has its token in a file. */
+  tokenFile: string | undefined;
+}
+
+function load(file: string | undefined, context: string | undefined): Loaded {
+  const config = new KubeConfig();
+  try {
+    if (file !== undefined) config.loadFromFile(file);
+    else if (process.env.KUBECONFIG === undefined && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
+    else config.loadFromDefault();
+    if (context !== undefined) config.setCurrentContext(context);
+    const own: unknown = config.getCurrentUser()?.authProvider?.config?.tokenFile;
+    return { config, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
+  } catch (cause) {
+    const message = `the kubeconfig cannot be read: ${String(cause)}`;
+    throw new InvalidRequestError(message, { field: "kubeconfig", cause });
+  }
+}
+
+/** While a file is being written anew, what it was before will do. */
+function reload(file: string | undefined, context: string | undefined, before: Loaded): Loaded {
+  try {
+    return load(file, context);
+  } catch {
+    return before;
+  }
+}
+
+const Users = v.object({
+  users: v.optional(
+    v.array(v.object({ name: v.string(), user: v.nullish(v.object({ tokenFile: v.optional(v.string()) })) })),
+    [],
+  ),
+});
+
+/** clientcmd's `tokenFile`, which the client library does not know. */
+function tokenFileOf(config: KubeConfig, file: string | undefined): string | undefined {
+  const files = file ?? process.env.KUBECONFIG ?? join(homedir(), ".kube", "config");
+  for (const path of files.split(delimiter).filter((each) => each !== "" && existsSync(each))) {
+    const parsed = v.safeParse(Users, YAML.parse(readFileSync(path, "utf8")));
+    if (!parsed.success) continue;
+    const user = parsed.output.users.find(({ name }) => name === config.getCurrentUser()?.name);
+    if (user?.user?.tokenFile !== undefined) return resolve(dirname(path), user.user.tokenFile);
+  }
+  return undefined;
+}
+
+async function read({ config, tokenFile }: Loaded): Promise<Credentials> {
   const options: RequestOptions = {};
   try {
     await config.applyToHTTPSOptions(options);
+    if (tokenFile === undefined) return options;
+    const token = (await readFile(tokenFile, "utf8")).trim();
+    return { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } };
   } catch (cause) {
     const message = `no credentials for the API server: ${String(cause)}`;
     throw new ProviderError(message, { reason: "unauthorized", cause });
   }
-  return options;
 }

@@ -1,0 +1,84 @@
+import { afterEach, expect, test } from "bun:test";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openAccess } from "./access.ts";
+
+const folders: string[] = [];
+afterEach(() => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
+});
+
+function kubeconfig(user: object, cluster: object = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "sandmesh-access-"));
+  folders.push(folder);
+  const write = (who: object) =>
+    writeFileSync(
+      join(folder, "config"),
+      JSON.stringify({
+        apiVersion: "v1",
+        kind: "Config",
+        clusters: [{ name: "c", cluster: { server: "https://127.0.0.1:6443", ...cluster } }],
+        contexts: [
+          { name: "mine", context: { cluster: "c", user: "me" } },
+          { name: "other", context: { cluster: "none", user: "me" } },
+        ],
+        users: [{ name: "me", user: who }],
+        "current-context": "mine",
+      }),
+    );
+  write(user);
+  return { folder, file: join(folder, "config"), write };
+}
+
+const tokenOf = async (access: ReturnType<typeof openAccess>, anew = false) => {
+  const headers = new Headers((await access.credentials(anew)).headers as Record<string, string>);
+  return headers.get("authorization");
+};
+
+test("a token in a file, named from the kubeconfig's folder: kept while it is good, read anew when it is refused", async () => {
+  const { folder, file } = kubeconfig({ tokenFile: "token" });
+  writeFileSync(join(folder, "token"), "first\n");
+  const access = openAccess(file, undefined);
+  expect(await tokenOf(access)).toBe("Bearer first");
+  writeFileSync(join(folder, "token"), "second\n");
+  expect(await tokenOf(access)).toBe("Bearer first");
+  expect(await tokenOf(access, true)).toBe("Bearer second");
+});
+
+test("a kubeconfig that was written anew is read anew when its credentials are refused, and half of one is not believed", async () => {
+  const { file, write } = kubeconfig({ token: "old" });
+  const access = openAccess(file, undefined);
+  expect(await tokenOf(access)).toBe("Bearer old");
+  write({ token: "new" });
+  expect(await tokenOf(access, true)).toBe("Bearer new");
+  writeFileSync(file, '{"users": [');
+  expect(await tokenOf(access, true)).toBe("Bearer new");
+});
+
+test("an exec plugin's token is used, and asked for again when it is refused", async () => {
+  const { folder, file, write } = kubeconfig({});
+  const [plugin, count] = [join(folder, "plugin"), join(folder, "count")];
+  const apiVersion = "client.authentication.k8s.io/v1";
+  const answer = `{"apiVersion":"${apiVersion}","kind":"ExecCredential","status":{"token":"t%s"}}`;
+  writeFileSync(plugin, `#!/bin/sh\necho x >> ${count}\nprintf '${answer}' "$(wc -l < ${count})"\n`);
+  chmodSync(plugin, 0o755);
+  write({ exec: { apiVersion, command: plugin, interactiveMode: "Never" } });
+  const access = openAccess(file, undefined);
+  expect(await tokenOf(access)).toBe("Bearer t1");
+  expect(await tokenOf(access, true)).toBe("Bearer t2");
+});
+
+test("what cannot be used is refused before anything is asked: no file, no cluster, no such context", () => {
+  const { file } = kubeconfig({});
+  expect(() => openAccess("/does/not/exist", undefined)).toThrow("the kubeconfig cannot be read");
+  expect(() => openAccess(file, "other")).toThrow("names no cluster");
+});
+
+test("a token file that is not there is a missing credential, and is looked for again", async () => {
+  const { folder, file } = kubeconfig({ tokenFile: "token" });
+  const access = openAccess(file, undefined);
+  await expect(access.credentials()).rejects.toMatchObject({ reason: "unauthorized" });
+  writeFileSync(join(folder, "token"), "there");
+  expect(await tokenOf(access)).toBe("Bearer there");
+});

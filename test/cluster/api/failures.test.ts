@@ -1,0 +1,175 @@
+// What goes wrong, as a real API server, scheduler and controllers tell of it: each a typed error or state, in time.
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { ProviderError, QuotaExceededError, UnsupportedError } from "../../../broker/contract/index.ts";
+import { until } from "../../../broker/server/testing.ts";
+import { apply, frozen, kubectl, Place } from "./cluster.ts";
+
+setDefaultTimeout(90_000);
+const soon = () => AbortSignal.timeout(60_000);
+
+const thrown = async (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => "nothing was thrown",
+    (error: unknown) => error,
+  );
+
+test("a quota that is used up refuses the create at once, and leaves room again with the removal", async () => {
+  await using place = await Place.open();
+  const { namespace, provider } = place;
+  const spec = { hard: { pods: "1" } };
+  await apply({ apiVersion: "v1", kind: "ResourceQuota", metadata: { name: "q", namespace }, spec });
+  const counted = () => kubectl(["-n", namespace, "get", "quota", "q", "-o", "jsonpath={.status.hard.pods}"]);
+  await until("the quota to count", async () => (await counted()) === "1", 20_000);
+  const first = await place.create();
+  expect(await thrown(place.create())).toBeInstanceOf(QuotaExceededError);
+  await provider.remove(first, undefined, soon());
+  const used = () => kubectl(["-n", namespace, "get", "quota", "q", "-o", "jsonpath={.status.used.pods}"]);
+  await until("the quota to be free", async () => (await used()) === "0", 20_000);
+  await place.create();
+});
+
+test("Pod Security: what each level takes is said by its refusal", async () => {
+  const enforce = (level: string) => ({ "pod-security.kubernetes.io/enforce": level });
+  const hostPath = { daemon: { by: "hostPath" as const, path: "/daemon" } };
+  {
+    await using place = await Place.open(hostPath, enforce("baseline"));
+    const error = await thrown(place.create());
+    expect(error).toBeInstanceOf(UnsupportedError);
+    expect(error).toMatchObject({ reason: "admission_denied" });
+    expect(String(error)).toContain("hostPath volumes");
+  }
+  {
+    await using place = await Place.open(hostPath, enforce("privileged"));
+    await place.createRunning();
+  }
+  {
+    await using place = await Place.open({}, enforce("baseline"));
+    await place.createRunning();
+  }
+  {
+    await using place = await Place.open({}, enforce("restricted"));
+    expect(String(await thrown(place.create()))).toContain("unrestricted capabilities");
+  }
+  {
+    const strict = { capabilities: "strict" as const, runAsNonRoot: true };
+    const daemon = { by: "init" as const, image: "simulated" };
+    await using place = await Place.open({ ...strict, daemon }, enforce("restricted"));
+    await place.create();
+  }
+});
+
+test("a sandbox that no node takes fails with the scheduler's own words, after its patience", async () => {
+  await using place = await Place.open({
+    unschedulableMs: 500,
+    nodeSelector: { "sandmesh.test/no": "where" },
+  });
+  const { code, reason, message } = await place.hears(await place.create(), "failed");
+  expect({ code, reason }).toEqual({ code: "boot_failed", reason: "unschedulable" });
+  expect(message).toContain("nodes are available");
+});
+
+test("a pod that is evicted, preempted or deleted by others is lost by that name", async () => {
+  await using place = await Place.open();
+  const { namespace } = place;
+  const evicted = await place.createRunning();
+  const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: evicted, namespace } };
+  const path = `/api/v1/namespaces/${namespace}/pods/${evicted}/eviction`;
+  await kubectl(["create", "--raw", path, "-f", "-"], JSON.stringify(eviction));
+  expect((await place.hears(evicted, "lost")).reason).toBe("evicted");
+  const deleted = await place.createRunning();
+  await kubectl(["-n", namespace, "delete", "pod", deleted, "--wait=false"]);
+  expect((await place.hears(deleted, "lost")).reason).toBe("deleted");
+});
+
+test("a pod that makes way for a more important one is lost as evicted, with the scheduler's word", async () => {
+  const node = { "kubernetes.io/hostname": "kwok-0" };
+  await using place = await Place.open({ nodeSelector: node });
+  const sandbox = await place.createRunning({ cpu: 40 });
+  const name = `urgent-${place.namespace}`;
+  const kind = "PriorityClass";
+  await apply({ apiVersion: "scheduling.k8s.io/v1", kind, metadata: { name }, value: 1000 });
+  try {
+    await using urgent = await Place.open({ nodeSelector: node, priorityClass: name });
+    await urgent.createRunning({ cpu: 40 });
+    const { reason, message } = await place.hears(sandbox, "lost");
+    expect(reason).toBe("evicted");
+    expect(message).toContain("Preempt");
+  } finally {
+    await kubectl(["delete", "priorityclass", name]);
+  }
+});
+
+test("a pod of a node that does not answer is removed by force after the stated time, and the removal is true", async () => {
+  await using place = await Place.open({ forceAfterMs: 1_000 });
+  const sandbox = await place.createRunning();
+  // With KWOK stopped nobody ends the pods of its nodes.
+  await frozen("kwok", () => place.provider.remove(sandbox, undefined, soon()));
+  expect(await place.provider.list(soon())).toEqual([]);
+});
+
+test("a pod that a finalizer holds is told as stuck, and goes once that is gone", async () => {
+  const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
+  await using place = await Place.open({ forceAfterMs: 500, podTemplate });
+  const sandbox = await place.createRunning();
+  // KWOK would take finalizers away.
+  const error = await frozen("kwok", () => thrown(place.provider.remove(sandbox, undefined, soon())));
+  expect(error).toBeInstanceOf(ProviderError);
+  expect(error).toMatchObject({ reason: "stuck" });
+  const away = '{"metadata":{"finalizers":null}}';
+  await kubectl(["-n", place.namespace, "patch", "pod", sandbox, "--type=merge", "-p", away]).catch(() => "");
+  await place.provider.remove(sandbox, undefined, soon());
+  expect(await place.provider.list(soon())).toEqual([]);
+});
+
+test("an API server that is frozen in a burst: each create ends well, once, and the watch goes on", async () => {
+  await using place = await Place.open({ requestTimeoutMs: 1_000 });
+  await place.createRunning();
+  const creating = await frozen("apiserver", async () => {
+    const begun = Array.from({ length: 20 }, () => place.create());
+    await Bun.sleep(2_500);
+    return begun;
+  });
+  const names = await Promise.all(creating);
+  await Promise.all(names.map((name) => place.hears(name, "running")));
+  expect(await place.provider.list(soon())).toHaveLength(21);
+  await place.provider.removeMany?.(
+    names.map((sandbox) => ({ sandbox, uid: undefined })),
+    soon(),
+  );
+  expect(await place.provider.list(soon())).toHaveLength(1);
+});
+
+test("a token that has expired is read anew from its file; one that stays refused says so", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-token-"));
+  try {
+    const [token, kubeconfig] = [join(folder, "token"), join(folder, "kubeconfig")];
+    await writeFile(token, "expired");
+    const view = await kubectl(["config", "view", "--raw", "--minify", "-o", "json"]);
+    const config: { clusters: object[] } = JSON.parse(view);
+    await writeFile(
+      kubeconfig,
+      JSON.stringify({
+        apiVersion: "v1",
+        kind: "Config",
+        clusters: config.clusters,
+        contexts: [{ name: "t", context: { cluster: "sandmesh", user: "t" } }],
+        users: [{ name: "t", user: { tokenFile: token } }],
+        "current-context": "t",
+      }),
+    );
+    await using place = await Place.open({ kubeconfig });
+    const { namespace, provider } = place;
+    expect(await thrown(provider.list(soon()))).toMatchObject({ reason: "unauthorized" });
+    await kubectl(["-n", namespace, "create", "serviceaccount", "pool"]);
+    await kubectl(["-n", namespace, "create", "role", "pool", "--verb=*", "--resource=pods"]);
+    const account = `--serviceaccount=${namespace}:pool`;
+    await kubectl(["-n", namespace, "create", "rolebinding", "pool", "--role=pool", account]);
+    await writeFile(token, (await kubectl(["-n", namespace, "create", "token", "pool"])).trim());
+    await place.createRunning();
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
