@@ -239,7 +239,7 @@ export class Engine {
     switch (type) {
       case FRAME.stdout:
       case FRAME.stderr: {
-        const data = new Uint8Array(size);
+        const data = Buffer.allocUnsafeSlow(size);
         box.copy(data, 0, at, at + size);
         listener.output(type === FRAME.stdout ? "stdout" : "stderr", data);
         return;

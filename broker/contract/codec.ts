@@ -33,6 +33,21 @@ export function encode(message: object, encoding: Encoding = "msgpack"): Uint8Ar
   return Buffer.from(JSON.stringify(message, base64Binary));
 }
 
+/** What stands in front of a field `name` of `length` bytes, as the last of a message in MessagePack: for data that is
+ * large, and is not to be copied. `message` is what else is in it, at most 14 fields. */
+export function encodeAhead(message: object, name: string, length: number): Uint8Array {
+  const fields = packr.pack(message);
+  const head = Buffer.allocUnsafe(fields.length + 1 + name.length + 5);
+  head.set(fields);
+  // A map of up to 15 fields says so in its first byte.
+  head[0] = (fields[0] ?? 0) + 1;
+  let at = head.writeUInt8(0xa0 + name.length, fields.length);
+  at += head.write(name, at, "latin1");
+  at = head.writeUInt8(0xc6, at);
+  head.writeUInt32BE(length, at);
+  return head;
+}
+
 function base64Binary(this: unknown, key: string, value: unknown): unknown {
   // JSON.stringify has called Buffer.toJSON by now, so look at the holder's own value.
   const own = (this as Record<string, unknown>)[key];

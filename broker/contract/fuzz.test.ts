@@ -189,3 +189,12 @@ test("isReplyFor takes what parseSubject takes for an answer subject of that ten
   }
   expect(taken).toBeGreaterThan(300);
 });
+
+test("what stands ahead of a large last field makes the same message as encoding it whole", () => {
+  for (const length of [0, 1, 255, 256, 70_000]) {
+    const message = { type: "chunk", id: "x", stream: "stdout", offset: 2 ** 40 };
+    const data = new Uint8Array(length).fill(7);
+    const body = Buffer.concat([c.encodeAhead(message, "data", length), data]);
+    expect(c.decode(body)).toEqual(c.decode(c.encode({ ...message, data })));
+  }
+});

@@ -2,6 +2,7 @@
 import {
   type Encoding,
   encode,
+  encodeAhead,
   InternalError,
   MAX_CHUNK_BYTES,
   MAX_INLINE_BYTES,
@@ -9,6 +10,7 @@ import {
 } from "../contract/index.ts";
 import type { Link } from "../link/link.ts";
 import type { Deadlines } from "./alarm.ts";
+import type { StreamName } from "./flow.ts";
 import type { Log } from "./log.ts";
 
 /** Where the answer to a request goes, and in which encoding. */
@@ -17,6 +19,8 @@ export interface Reply {
   encoding: Encoding;
 }
 
+/** From here on copying costs more than writing in parts. */
+const LARGE_BYTES = 16 * 1024;
 /** What an answer's fields take beside its data. */
 const ENVELOPE_BYTES = 4096;
 
@@ -64,6 +68,26 @@ export class Context {
     if (this.over) return false;
     try {
       this.link.publish(reply.subject, encode(message, reply.encoding));
+      return true;
+    } catch (thrown) {
+      return this.#unsent(reply, thrown);
+    }
+  }
+
+  /** A frame whose last field is of `length` bytes, in parts that are not changed any more: not copied where it is
+   * large. */
+  chunk(
+    reply: Reply,
+    frame: { id: string; stream: StreamName; offset: number },
+    data: readonly Uint8Array[],
+    length: number,
+  ): boolean {
+    const message = { type: "chunk", ...frame };
+    if (reply.encoding === "json" || length < LARGE_BYTES)
+      return this.answer(reply, { ...message, data: data.length === 1 ? data[0] : Buffer.concat(data) });
+    if (this.over) return false;
+    try {
+      this.link.publish(reply.subject, encodeAhead(message, "data", length), { tail: data });
       return true;
     } catch (thrown) {
       return this.#unsent(reply, thrown);

@@ -153,8 +153,8 @@ class Download implements CreditTaker {
   #chunk(data: Uint8Array): void {
     const offset = this.#window.sent;
     this.#window.sent += data.length;
-    const frame = { type: "chunk", id: this.#id, stream: "data", offset, data };
-    if (!this.#context.answer(this.#reply, frame)) throw this.#stopped ?? givenUp();
+    const frame = { id: this.#id, stream: "data", offset } as const;
+    if (!this.#context.chunk(this.#reply, frame, [data], data.length)) throw this.#stopped ?? givenUp();
   }
 
   /** Waits until something may be sent, and takes it of the budget. */

@@ -91,26 +91,26 @@ export class OutputBuffer {
 
   /** Up to `max` bytes from `offset` on, which must be held. A view where they lie in one piece. */
   slice(offset: number, max: number): Uint8Array {
-    const wanted = Math.min(max, this.end - offset);
-    if (wanted <= 0) return new Uint8Array(0);
+    const parts = this.parts(offset, max);
+    return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
+  }
+
+  /** The same as views, in order; what they show is not changed any more. */
+  parts(offset: number, max: number): Uint8Array[] {
+    const parts: Uint8Array[] = [];
+    let wanted = Math.min(max, this.end - offset);
     let skip = offset - this.start;
-    let index = 0;
-    let piece = this.#pieces[0];
-    while (piece !== undefined && skip >= piece.length) {
-      skip -= piece.length;
-      piece = this.#pieces[++index];
+    for (const piece of this.#pieces) {
+      if (wanted <= 0) break;
+      if (skip >= piece.length) skip -= piece.length;
+      else {
+        const part = piece.subarray(skip, skip + wanted);
+        parts.push(part);
+        wanted -= part.length;
+        skip = 0;
+      }
     }
-    if (piece !== undefined && piece.length - skip >= wanted) return piece.subarray(skip, skip + wanted);
-    const joined = new Uint8Array(wanted);
-    let filled = 0;
-    while (piece !== undefined && filled < wanted) {
-      const part = piece.subarray(skip, skip + wanted - filled);
-      joined.set(part, filled);
-      filled += part.length;
-      skip = 0;
-      piece = this.#pieces[++index];
-    }
-    return joined;
+    return parts;
   }
 
   /** Lets go of what stands before `offset`. */

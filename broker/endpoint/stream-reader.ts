@@ -33,6 +33,7 @@ export class StreamReader implements Listener, CreditTaker {
   readonly #again = () => this.#pump();
   #sinceMs = 0;
   #begun = false;
+  #pumping = false;
   #over = false;
 
   constructor(
@@ -68,9 +69,19 @@ export class StreamReader implements Listener, CreditTaker {
 
   more(stream: OutputStream): void {
     if (this.#over) return;
-    if (this.#begun) this.#pump();
+    if (this.#begun) this.#pumpSoon();
     else if (this.#unsent(stream) > this.#context.inlineBytes(this.#reply.encoding)) this.#flowing();
     else if (this.#gather.list === undefined) this.#gatherFor(this.#context.now() - this.#command.startedAt);
+  }
+
+  /** When all is taken that came together: larger chunks, and fewer. */
+  #pumpSoon(): void {
+    if (this.#pumping) return;
+    this.#pumping = true;
+    queueMicrotask(() => {
+      this.#pumping = false;
+      this.#pump();
+    });
   }
 
   #gatherFor(ageMs: number): void {
@@ -151,9 +162,8 @@ export class StreamReader implements Listener, CreditTaker {
       const length = this.#flow.take(wanted, this.#again);
       if (length === 0) return true;
       window.sent = offset + length;
-      const data = buffer.slice(offset, length);
-      const frame = { type: "chunk", id: this.#command.id, stream, offset, data };
-      if (!this.#context.answer(this.#reply, frame)) {
+      const frame = { id: this.#command.id, stream, offset };
+      if (!this.#context.chunk(this.#reply, frame, buffer.parts(offset, length), length)) {
         this.#close();
         return false;
       }

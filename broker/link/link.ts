@@ -35,11 +35,12 @@ export interface Link {
   /** What the server said that a message may be at most. */
   readonly maxPayload: number;
   /** Throws InvalidRequestError, TooLargeError (maxPayload), ConnectionError (closed, or more than 16 MiB waiting while
-   * the connection is away). The bytes must not be changed in the same turn of the event loop. */
+   * the connection is away). The bytes must not be changed in the same turn of the event loop; those of `tail`, which come behind `data` in
+   * the same message and are not copied, never. */
   publish(
     subject: string,
     data: Uint8Array,
-    options?: { reply?: string; headers?: Record<string, string> },
+    options?: { reply?: string; headers?: Record<string, string>; tail?: readonly Uint8Array[] },
   ): void;
   /** `handle` is called in order of arrival; what it throws is logged, and ends nothing. */
   subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription;

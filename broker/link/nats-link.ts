@@ -150,14 +150,20 @@ export class NatsLink implements Link {
   publish(
     subject: string,
     data: Uint8Array,
-    options?: { reply?: string; headers?: Record<string, string> },
+    options?: { reply?: string; headers?: Record<string, string>; tail?: readonly Uint8Array[] },
   ): void {
-    this.#send(subject, options?.reply, formatHeaders(options?.headers), data);
+    this.#send(subject, options?.reply, formatHeaders(options?.headers), data, options?.tail);
   }
 
-  #send(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
+  #send(
+    subject: string,
+    reply: string | undefined,
+    headers: Uint8Array | undefined,
+    data: Uint8Array,
+    tail?: readonly Uint8Array[],
+  ): void {
     if (this.#closing) throw closedError();
-    this.#outbox.send(subject, reply, headers, data);
+    this.#outbox.send(subject, reply, headers, data, tail);
   }
 
   subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription {
@@ -274,10 +280,12 @@ export class NatsLink implements Link {
 
   #serverError(error: NatsError): void {
     if (error.isAuthError() || /authentication revoked/i.test(error.message)) {
+      // The cut of a connection that stood (an expiry) leaves hope: the next credential may be a newer one. A refused
+      // return does not. The package has let go of the socket by now, so that it does not know which it is.
+      if (this.#up) return;
       this.#refused = error.message;
       this.#giveUp?.(error);
-      // The cut itself (an expiry) leaves hope: the next credential may be a newer one. A refused return does not.
-      if (!this.#protocol.connected) this.#requests.fail(() => this.#refusedError());
+      this.#requests.fail(() => this.#refusedError());
       return;
     }
     const [, operation, subject] =

@@ -1,6 +1,6 @@
 // What goes out: checked, sent, or held while the connection is away.
 import { ConnectionError, InvalidRequestError, TooLargeError } from "../contract/index.ts";
-import type { LinkProtocol } from "./protocol.ts";
+import { type LinkProtocol, lengthOf } from "./protocol.ts";
 
 /** What may wait for the connection to come back; past it, publishing throws. */
 export const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -22,6 +22,8 @@ export function checkSubject(subject: string, field = "subject"): void {
   throw new InvalidRequestError(`${field} ${JSON.stringify(subject)} is not valid`, { field });
 }
 
+const NOTHING: readonly Uint8Array[] = [];
+
 export class Outbox {
   readonly #protocol: LinkProtocol;
   #held: Held[] = [];
@@ -36,17 +38,23 @@ export class Outbox {
   }
 
   /** Throws InvalidRequestError, TooLargeError, or ConnectionError where too much waits already. */
-  send(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
+  send(
+    subject: string,
+    reply: string | undefined,
+    headers: Uint8Array | undefined,
+    data: Uint8Array,
+    tail: readonly Uint8Array[] = NOTHING,
+  ): void {
     checkSubject(subject);
     if (reply !== undefined) checkSubject(reply, "reply");
-    const bytes = data.length + (headers?.length ?? 0);
+    const bytes = data.length + lengthOf(tail) + (headers?.length ?? 0);
     if (bytes > this.maxPayload) {
       throw new TooLargeError(`a message of ${bytes} bytes; the server takes ${this.maxPayload}`, {
         field: "body",
       });
     }
     if (this.#protocol.connected && this.#held.length === 0) {
-      this.#protocol.emit(subject, reply, headers, data);
+      this.#protocol.emit(subject, reply, headers, data, tail);
       return;
     }
     // The package would throw it away at its next dial.
@@ -54,7 +62,7 @@ export class Outbox {
       throw new ConnectionError(`the connection is away, and ${MAX_HELD_BYTES} bytes wait for it already`);
     }
     this.#heldBytes += bytes;
-    this.#held.push({ subject, reply, headers, data: Uint8Array.from(data) });
+    this.#held.push({ subject, reply, headers, data: Buffer.concat([data, ...tail]) });
   }
 
   /** Sends what was held, in order. */
@@ -62,6 +70,7 @@ export class Outbox {
     const held = this.#held;
     this.#held = [];
     this.#heldBytes = 0;
-    for (const { subject, reply, headers, data } of held) this.#protocol.emit(subject, reply, headers, data);
+    for (const { subject, reply, headers, data } of held)
+      this.#protocol.emit(subject, reply, headers, data, NOTHING);
   }
 }

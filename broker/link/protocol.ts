@@ -36,7 +36,14 @@ export function reconnectDelayMs(attempt: number, delays: ReconnectDelays, rando
 /** The part of the package's publisher that its protocol object wants; nothing of ours goes through it. */
 const NO_PUBLISHER = { publish: () => {}, publishMessage: () => {}, respondMessage: () => false };
 const CRLF = Buffer.from("\r\n");
+const NOTHING = new Uint8Array(0);
 const SMALL_BYTES = 2048;
+
+export const lengthOf = (parts: readonly Uint8Array[]): number => {
+  let length = 0;
+  for (const part of parts) length += part.length;
+  return length;
+};
 
 export class LinkProtocol extends ProtocolHandler {
   readonly #handlers = new Map<number, RawHandler>();
@@ -119,14 +126,27 @@ export class LinkProtocol extends ProtocolHandler {
     };
   }
 
-  /** Sends one message; the caller has checked it. */
-  emit(subject: string, reply: string | undefined, headers: Uint8Array | undefined, data: Uint8Array): void {
+  /** Sends one message, `tail` behind `data`; the caller has checked it. */
+  emit(
+    subject: string,
+    reply: string | undefined,
+    headers: Uint8Array | undefined,
+    data: Uint8Array,
+    tail: readonly Uint8Array[],
+  ): void {
     const to = reply === undefined ? subject : `${subject} ${reply}`;
+    const length = data.length + lengthOf(tail);
     const line =
       headers === undefined
-        ? `PUB ${to} ${data.length}\r\n`
-        : `HPUB ${to} ${headers.length} ${headers.length + data.length}\r\n`;
-    if (headers !== undefined) this.sendCommand(line, headers, data, CRLF);
+        ? `PUB ${to} ${length}\r\n`
+        : `HPUB ${to} ${headers.length} ${headers.length + length}\r\n`;
+    if (tail.length > 0) {
+      this.sendCommand(line, headers ?? NOTHING, data);
+      // In front of the tail, which the package would copy.
+      this.transport.send(this.outbound.drain());
+      for (const part of tail) this.transport.send(part);
+      this.sendCommand(CRLF);
+    } else if (headers !== undefined) this.sendCommand(line, headers, data, CRLF);
     else if (data.length > SMALL_BYTES) this.sendCommand(line, data, CRLF);
     else {
       // In one piece from the start: the package would join the pieces when it sends them.

@@ -169,7 +169,7 @@ export function addVersion(program: Command): void {
     });
 }
 
-const BENCHES = ["boot", "exec", "acquire"] as const;
+const BENCHES = ["agent", "boot", "exec", "stream", "files", "acquire"] as const;
 
 export function addBench(program: Command): void {
   passWordsOn(program.command("bench"), 1)

@@ -1,0 +1,70 @@
+// The floor under streams and files: what a NATS publish and subscribe pair of two programs moves, in messages of the
+// wire's greatest chunk, on a server of its own with the same kind of credentials.
+import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
+import { connect } from "../../broker/link/connect.ts";
+import { testServer } from "../../broker/server/testing.ts";
+import { lines } from "./lines.ts";
+
+const SANDBOX = "sb-floor";
+const SUBJECT = `rep.v1.acme.${SANDBOX}.ann.floor.1`;
+/** Published ahead of what the server has taken: as much as a daemon has in flight. */
+const IN_FLIGHT = (16 * 1024 * 1024) / MAX_CHUNK_BYTES;
+
+export interface Pair extends AsyncDisposable {
+  /** Moves so many bytes; answers MB/s (10^6), from the order to the last message. */
+  move(bytes: number): Promise<number>;
+}
+
+export async function natsPair(): Promise<Pair> {
+  const server = await testServer();
+  const credentials = JSON.stringify(server.sandboxCredentials("acme", SANDBOX));
+  const child = Bun.spawn([process.execPath, import.meta.path, server.url], {
+    env: { ...process.env, PAIR_CREDENTIALS: credentials },
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+  });
+  const link = await server.user("acme", "ann");
+  let left = 0;
+  let done: (() => void) | undefined;
+  link.subscribe(SUBJECT, ({ data }) => {
+    left -= data.length;
+    if (left <= 0) done?.();
+  });
+  await link.flush();
+  const said = lines(child.stdout);
+  if ((await said.next()).value !== "ready") throw new Error("the publisher did not start");
+  return {
+    async move(bytes) {
+      const count = Math.ceil(bytes / MAX_CHUNK_BYTES);
+      left = count * MAX_CHUNK_BYTES;
+      const arrived = new Promise<void>((resolve) => {
+        done = resolve;
+      });
+      const began = performance.now();
+      child.stdin.write(`${count}\n`);
+      child.stdin.flush();
+      await arrived;
+      return (count * MAX_CHUNK_BYTES) / (performance.now() - began) / 1000;
+    },
+    async [Symbol.asyncDispose]() {
+      child.kill();
+      await child.exited;
+      await server.close();
+    },
+  };
+}
+
+async function publish(url: string): Promise<void> {
+  const link = await connect({ urls: [url], credentials: JSON.parse(process.env.PAIR_CREDENTIALS ?? "") });
+  const chunk = new Uint8Array(MAX_CHUNK_BYTES);
+  process.stdout.write("ready\n");
+  for await (const line of lines(Bun.stdin.stream())) {
+    for (let left = Number(line); left > 0; left -= IN_FLIGHT) {
+      for (let i = 0; i < Math.min(left, IN_FLIGHT); i++) link.publish(SUBJECT, chunk);
+      await link.flush();
+    }
+  }
+}
+
+if (import.meta.main) await publish(process.argv[2] ?? "");
