@@ -37,6 +37,7 @@ export class Client implements AsyncDisposable {
   readonly process: ChildProcess;
   readonly #steps: Step[] = [];
   readonly #exited: Promise<unknown>;
+  #killed = false;
   #stderr = "";
   #wake: () => void = () => undefined;
 
@@ -52,6 +53,8 @@ export class Client implements AsyncDisposable {
     this.#exited = once(this.process, "close");
     if (this.process.stdout === null) throw new Error("no pipe");
     createInterface({ input: this.process.stdout }).on("line", (line) => {
+      // The last line of one that is killed may be half a line.
+      if (this.#killed) return;
       this.#steps.push(v.parse(Step, JSON.parse(line)));
       this.#wake();
     });
@@ -93,6 +96,7 @@ export class Client implements AsyncDisposable {
   }
 
   async kill(): Promise<void> {
+    this.#killed = true;
     this.process.kill("SIGKILL");
     await this.#exited;
   }

@@ -4,6 +4,9 @@ import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
 import { ChaosMesh, counted, LEASE_MS, settled } from "./mesh.ts";
 
+/** A long run, for a machine of its own: SANDMESH_LONG=1. */
+const LONG = process.env.SANDMESH_LONG === "1";
+
 let mesh: ChaosMesh;
 beforeAll(async () => {
   mesh = await ChaosMesh.start();
@@ -88,6 +91,33 @@ describe("nats-server killed", () => {
     await mesh.killAndAwait("nats");
     await mesh.nothingLeft();
   });
+});
+
+describe("nats-server gone", () => {
+  test.each(LONG ? [1, 30] : [1])(
+    "for %d s: commands run on, and what they did is kept and told afterwards",
+    async (seconds) => {
+      const client = await mesh.connect({ lease: "120s" });
+      await using box = await client.acquire({ image: "host" });
+      const ends = box.exec("sleep 0.5; head -c 300000 /dev/zero; echo ended >> /tmp/log; exit 7");
+      const outlives = box.exec(`sleep ${seconds + 1}; echo outlived`);
+      await eventually("they run", async () => (await box.exec("pgrep -c sleep")).stdout.text === "2\n");
+      const [supervisor, server] = [mesh.pid("supervisor"), mesh.pid("nats")];
+      // It would start the next one at once.
+      mesh.freeze(supervisor);
+      mesh.kill(server);
+      await Bun.sleep(seconds * 1000);
+      mesh.thaw(supervisor);
+      const ended = await ends;
+      expect([ended.exitCode, ended.stdout.totalBytes, ended.stdout.bytes.length]).toEqual([
+        7, 300_000, 300_000,
+      ]);
+      expect((await outlives).stdout.text).toBe("outlived\n");
+      expect((await box.exec("cat /tmp/log")).stdout.text).toBe("ended\n");
+      expect(box.lost).toBeUndefined();
+    },
+    120_000,
+  );
 });
 
 describe("nats-server frozen", () => {
