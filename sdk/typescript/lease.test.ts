@@ -98,6 +98,16 @@ test("renewal keeps a short lease for long, and a detached sandbox lapses", asyn
   expect(kept.lost).toBeUndefined();
 });
 
+test("closing ends what is held, and not what was detached from the same run", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server);
+  const [held, detached] = await mesh.acquireMany(2, SPEC);
+  detached?.detach();
+  await mesh.close();
+  expect(pool.provider.made.has(held?.id ?? "")).toBe(false);
+  expect(pool.provider.made.has(detached?.id ?? "")).toBe(true);
+});
+
 test("a sandbox that the infrastructure loses is known as lost at once", async () => {
   await using pool = await testMesh();
   await using mesh = await connectTo(pool.server);

@@ -78,7 +78,7 @@ export class Mesh implements AsyncDisposable {
   readonly #owner: Owner = {
     release: (sandbox) => this.#releaseSandbox(sandbox),
     detach: ({ id, grant }) => {
-      if (grant !== undefined) this.#tenure.forget(grant.run, id);
+      if (grant !== undefined) this.#tenure.detach(grant.run, id);
     },
   };
 

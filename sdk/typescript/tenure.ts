@@ -90,6 +90,12 @@ export class Tenure {
     return lifeline;
   }
 
+  /** It is to outlive us, and so is its run: what else we hold of that is released by lease, and no more as a whole. */
+  detach(run: string, sandbox: string): void {
+    this.#owned.delete(run);
+    this.forget(run, sandbox);
+  }
+
   /** Not ours any more: released, detached or lost. */
   forget(run: string, sandbox: string): Held | undefined {
     const state = this.#runs.get(run);
