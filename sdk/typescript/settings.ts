@@ -4,7 +4,7 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { check, InvalidRequestError } from "../../broker/contract/index.ts";
-import { identityOf, parseCreds } from "../../broker/credentials/index.ts";
+import { type Credentials, identityOf, parseCreds } from "../../broker/credentials/index.ts";
 import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
 
@@ -29,7 +29,7 @@ export interface SettingsOptions {
 /** Plain data, so that it can be handed to the renewing thread. */
 export interface Settings {
   urls: string[];
-  /** Text of a .creds file. */
+  /** Text of a .creds file, or its absolute path: then it is read at each connect, so that a renewed one takes effect. */
   credentials: string;
   tenant: string;
   user: string;
@@ -64,8 +64,7 @@ export function resolveSettings(
   const credentials = givenCredentials ?? file?.credentials;
   if (url === undefined || credentials === undefined) throw noMesh(url, env);
 
-  const text = credentials.includes("-----BEGIN") ? credentials : readCredentials(credentials);
-  const identity = identityOf(parseCreds(text).jwt);
+  const identity = identityOf(readCredentials(credentials).jwt);
   const tenant = asTenant ?? identity.tenant;
   const user = asUser ?? identity.user;
   if (tenant === undefined || user === undefined) {
@@ -75,7 +74,8 @@ export function resolveSettings(
     );
   }
   const urls = url.split(",").map((each) => each.trim());
-  return { urls, credentials: text, tenant, user };
+  const kept = isText(credentials) ? credentials : resolve(credentials);
+  return { urls, credentials: kept, tenant, user };
 }
 
 function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
@@ -103,10 +103,16 @@ function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
   }
 }
 
-function readCredentials(path: string): string {
+const isText = (credentials: string): boolean => credentials.includes("-----BEGIN");
+
+/** Of a .creds file's text or path. Throws NoMeshError where there is no such file, InvalidRequestError where it is none. */
+export function readCredentials(credentials: string): Credentials {
+  if (isText(credentials)) return parseCreds(credentials);
+  let text: string;
   try {
-    return readFileSync(path, "utf8");
+    text = readFileSync(credentials, "utf8");
   } catch (cause) {
-    throw new NoMeshError(`the credentials file ${path} cannot be read`, { cause });
+    throw new NoMeshError(`the credentials file ${credentials} cannot be read`, { cause });
   }
+  return parseCreds(text);
 }

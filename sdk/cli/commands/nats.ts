@@ -10,8 +10,9 @@ import {
   replyPrefix,
   sandboxSubject,
 } from "../../../broker/contract/index.ts";
+import { formatCreds } from "../../../broker/credentials/index.ts";
 import { writePrivate } from "../../../broker/credentials/private-file.ts";
-import { meshFilePath, resolveSettings, type Settings } from "../../typescript/settings.ts";
+import { meshFilePath, readCredentials, resolveSettings, type Settings } from "../../typescript/settings.ts";
 import { defined } from "../../typescript/spec.ts";
 import { globalsOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
@@ -53,7 +54,7 @@ function writeContext(settings: Settings, responder: string) {
   const folder = contextFolder(process.env);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const credentials = join(folder, `${name}.creds`);
-  writePrivate(credentials, settings.credentials);
+  writePrivate(credentials, formatCreds(readCredentials(settings.credentials)));
   const context = {
     description: `sandmesh: ${responder}, from ${meshFilePath()}`,
     url: settings.urls.join(","),

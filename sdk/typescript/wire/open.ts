@@ -1,8 +1,7 @@
 // Opens a connection from settings.
-import { parseCreds } from "../../../broker/credentials/index.ts";
 import { connect } from "../../../broker/link/connect.ts";
 import type { Link } from "../../../broker/link/link.ts";
-import type { Settings } from "../settings.ts";
+import { readCredentials, type Settings } from "../settings.ts";
 
 export interface OpenOptions {
   /** What the connection is for; shown in the server's list. */
@@ -14,9 +13,17 @@ export interface OpenOptions {
 
 /** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError. */
 export function openLink(settings: Settings, options: OpenOptions): Promise<Link> {
+  let last = readCredentials(settings.credentials);
+  // A file that is being written anew is read at the next try.
+  const current = () => {
+    try {
+      last = readCredentials(settings.credentials);
+    } catch {}
+    return last;
+  };
   return connect({
     urls: settings.urls,
-    credentials: parseCreds(settings.credentials),
+    credentials: current,
     tenant: settings.tenant,
     user: settings.user,
     name: `${settings.user} ${options.name}`,
