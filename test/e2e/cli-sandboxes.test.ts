@@ -1,0 +1,183 @@
+// The command line: sandboxes that are kept, what their commands wrote, and what happens to them.
+import { describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import { onOneMesh } from "./one-mesh.ts";
+import { eventually, ROOT, run } from "./program.ts";
+
+const here = onOneMesh();
+
+describe("a sandbox that is kept", () => {
+  test("files and background processes live from one exec to the next", async () => {
+    const id = await here.acquired();
+    await here.sandmesh("exec", id, "--", "sh -c 'echo kept > /tmp/f; sleep 321 > /dev/null 2>&1 &'");
+    expect((await here.sandmesh("exec", id, "--", "cat", "/tmp/f")).stdout).toBe("kept\n");
+    expect((await here.sandmesh("exec", id, "--", "pgrep -f 'sleep 32[1]' | wc -l")).stdout.trim()).toBe("1");
+    expect((await here.sandmesh("release", id)).stdout).toContain("released 1");
+  });
+
+  test("ps shows it until it is released, and release by run ends all of the run", async () => {
+    const first = (await here.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
+    const second = (await here.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
+    const ids = (await here.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim().split("\n");
+    expect(ids.sort()).toEqual([first, second].sort());
+    expect(JSON.parse((await here.sandmesh("--json", "renew", first, "--lease", "2h")).stdout)).toMatchObject(
+      {
+        run: "cli-run",
+        sandboxes: 2,
+      },
+    );
+    await here.sandmesh("release", "--run", "cli-run");
+    expect((await here.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim()).toBe("");
+  });
+
+  test("a nats context is written for what is there only", async () => {
+    const config = join(here.scratch, "config");
+    const ran = await here.sandmeshWith({ env: { XDG_CONFIG_HOME: config } }, "context", "foo");
+    expect([ran.code, ran.stderr]).toEqual([3, "sandmesh: not_found: there is no sandbox foo\n"]);
+    expect(await Bun.file(join(config, "nats", "context", "sandmesh-foo.json")).exists()).toBe(false);
+  });
+
+  test("a released or unknown sandbox is a typed error, in time", async () => {
+    const ran = await here.sandmesh("exec", "sb-0000000000000", "--", "true");
+    expect(ran.code).toBe(125);
+    expect(ran.stderr).toMatch(/sandmesh.*(not_found|unreachable|sandbox_lost)/);
+  });
+
+  test("release of what never was is 3 and says so, and of what is gone already it is fine", async () => {
+    const id = await here.acquired();
+    expect((await here.sandmesh("release", id)).stdout).toBe("released 1\n");
+    expect(await here.sandmesh("release", id)).toMatchObject({ code: 0, stdout: "released 0\n" });
+    const other = await here.acquired();
+    const ran = await here.sandmesh("release", "sb-0000000000000", other);
+    expect([ran.code, ran.stderr]).toEqual([
+      3,
+      expect.stringContaining("not_found: there is no sandbox sb-0000000000000"),
+    ]);
+    expect((await here.sandmesh("ps", "--ids")).stdout).not.toContain(other);
+  });
+
+  test("a time limit of 0 is none, and what ended otherwise is told in a sentence", async () => {
+    const id = await here.acquired();
+    expect((await here.sandmesh("exec", "-t", "0", id, "sleep", "0.2")).code).toBe(0);
+    const missing = await here.sandmesh("exec", id, "no-such-program");
+    expect(missing.stderr).toMatch(/^sandmesh: the command was not started: /);
+    const killed = await here.sandmesh("exec", id, "sh", "-c", "kill -9 $$");
+    expect(killed.stderr).toBe("sandmesh: the command was ended by SIGKILL\n");
+    await here.sandmesh("release", id);
+  });
+
+  test("a command's own options are not taken for exec's or sandmesh's", async () => {
+    const id = await here.acquired();
+    const ran = await here.sandmesh("exec", id, "printf", "%s,", "-e", "--json", "-q", "--url", "--", "-d");
+    expect(ran).toMatchObject({ code: 0, stdout: "-e,--json,-q,--url,--,-d," });
+    await here.sandmesh("release", id);
+  });
+
+  test("env, user and folder of an exec hold for it alone", async () => {
+    const id = await here.acquired();
+    const where = await here.sandmesh(
+      "exec",
+      "-e",
+      "A=b c",
+      "-w",
+      "/usr",
+      "-u",
+      "nobody",
+      id,
+      "--",
+      "echo $A $PWD $(id -un)",
+    );
+    expect(where.stdout).toBe("b c /usr nobody\n");
+    expect((await here.sandmesh("exec", id, "--", 'echo "[$A]" $(id -un)')).stdout).toBe("[] root\n");
+    await here.sandmesh("release", id);
+  });
+
+  test("a session keeps its shell's state", async () => {
+    const id = await here.acquired();
+    await here.sandmesh("exec", "-s", "main", id, "--", "cd /var; X=1; f() { echo in $PWD $X; }");
+    expect((await here.sandmesh("exec", "-s", "main", id, "--", "f")).stdout).toBe("in /var 1\n");
+    await here.sandmesh("release", id);
+  });
+
+  test("a detached command's output is there afterwards, and can be followed", async () => {
+    const id = await here.acquired();
+    const command = (
+      await here.sandmesh("exec", "-d", id, "--", "echo early; sleep 0.3; echo late")
+    ).stdout.trim();
+    expect((await here.sandmesh("logs", "-f", id, command)).stdout).toBe("early\nlate\n");
+    expect((await here.sandmesh("logs", id)).stdout).toBe("early\nlate\n");
+    expect(JSON.parse((await here.sandmesh("--json", "logs", id)).stdout)).toMatchObject({
+      id: command,
+      outcome: { type: "exited", code: 0 },
+      stdout: "early\nlate\n",
+    });
+    await here.sandmesh("exec", id, "--", "echo", "newest");
+    expect((await here.sandmesh("logs", id)).stdout).toBe("newest\n");
+    expect((await here.sandmesh("logs", "-l", id)).stdout).toContain("exited 0");
+    await here.sandmesh("release", id);
+  });
+});
+
+describe("logs of a command that runs", () => {
+  test("all that it has written so far, as text and as JSON, and no waiting for more", async () => {
+    const id = await here.acquired();
+    const line = "seq 1 300000; printf '\\377' >&2; touch /tmp/written; sleep 600";
+    const command = (await here.sandmesh("exec", "-d", id, "--", line)).stdout.trim();
+    await eventually(
+      "it has written",
+      async () => (await here.sandmesh("exec", id, "--", "test -e /tmp/written")).code === 0,
+    );
+    const text = await here.sandmesh("logs", id, command);
+    expect([text.code, text.stdout.endsWith("\n300000\n")]).toEqual([0, true]);
+    const json = JSON.parse((await here.sandmesh("--json", "logs", id, command)).stdout);
+    expect(json).toMatchObject({ id: command, running: true, stdout: text.stdout, stderr_base64: "/w==" });
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const cut = await run(
+      ["bash", "-c", `${program} logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`],
+      {
+        env: { SANDMESH_HOME: here.home },
+      },
+    );
+    expect([cut.stdout, cut.stderr]).toEqual(["1\n141\n", ""]);
+    await here.sandmesh("release", id);
+  });
+});
+
+describe("events", () => {
+  test("a sandbox's life comes as lines, of the kinds that are asked for, until Ctrl-C", async () => {
+    const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+    const watch = (...flags: string[]) =>
+      Bun.spawn([...program, "events", "--run", "watched", ...flags], {
+        env: { ...process.env, SANDMESH_HOME: here.home },
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+    const [json, text] = [watch("--json", "--what", "leased", "released"), watch()];
+    const outputs = [json, text].map((child) => {
+      const output = { text: "" };
+      void (async () => {
+        for await (const part of child.stdout) output.text += Buffer.from(part).toString();
+      })();
+      return output;
+    });
+    let id = "";
+    await eventually("both have told of one", async () => {
+      id = (await here.sandmesh("acquire", "--run-id", "watched", "host")).stdout.trim();
+      await here.sandmesh("release", id);
+      return outputs.every((output) => output.text.includes(id));
+    });
+    for (const child of [json, text]) child.kill("SIGINT");
+    expect(await Promise.all([json.exited, text.exited])).toEqual([0, 0]);
+    const lines =
+      outputs[0]?.text
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line)) ?? [];
+    expect(new Set(lines.map(({ what }) => what))).toEqual(new Set(["leased", "released"]));
+    expect(lines.every(({ run }) => run === "watched")).toBe(true);
+    expect(outputs[1]?.text).toMatch(
+      new RegExp(`^\\d\\d:\\d\\d:\\d\\d\\.\\d{3}  granted +${id}  watched`, "m"),
+    );
+    expect(await new Response(text.stderr).text()).toBe("");
+  });
+});

@@ -1,0 +1,45 @@
+// What the tests of the command line share: a mesh for all tests of a file.
+import { afterAll, beforeAll, expect } from "bun:test";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type LocalMesh, localMesh } from "./program.ts";
+
+/** One mesh, and one folder of its own, for all tests of a file. */
+export interface Here extends Pick<LocalMesh, "home" | "sandmesh" | "sandmeshWith"> {
+  scratch: string;
+  /** The id of a sandbox that is kept. */
+  acquired(): Promise<string>;
+}
+
+export function onOneMesh(): Here {
+  let mesh: LocalMesh | undefined;
+  let scratch = "";
+  const there = (): LocalMesh => {
+    if (mesh === undefined) throw new Error("no mesh is up");
+    return mesh;
+  };
+  beforeAll(async () => {
+    mesh = await localMesh();
+    scratch = await mkdtemp(join(tmpdir(), "sandmesh-cli-"));
+  });
+  afterAll(async () => {
+    await mesh?.[Symbol.asyncDispose]();
+    await rm(scratch, { recursive: true, force: true });
+  });
+  return {
+    get home() {
+      return there().home;
+    },
+    get scratch() {
+      return scratch;
+    },
+    sandmesh: (...args) => there().sandmesh(...args),
+    sandmeshWith: (options, ...args) => there().sandmeshWith(options, ...args),
+    async acquired() {
+      const { stdout, code, stderr } = await there().sandmesh("acquire", "host");
+      expect({ code, stderr }).toMatchObject({ code: 0 });
+      return stdout.trim();
+    },
+  };
+}
