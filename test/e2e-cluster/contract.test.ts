@@ -3,9 +3,11 @@ import type { SandboxSpec } from "../../broker/contract/index.ts";
 import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import { describeProvider } from "../../pool/provider/contract.test-suite.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
+import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { killDaemon, newMesh, podsOf, processesOf, quiet, removePods, settingsFor } from "./cluster.ts";
 
+const BURIED_WITHIN_MS = 3_000;
 const keys = keyRingOf(createOperatorKeys());
 
 /** Nobody listens on port 1: these daemons go on trying, as they would while their server starts. */
@@ -51,7 +53,16 @@ describeProvider("kubernetes", async () => {
     // One kubelet on two cores starts and ends about two pods a second.
     deadlineMs: 90_000,
     crash: killDaemon,
-    leftBehind: async () => [...(await podsOf(mesh)), ...processesOf(uids)],
+    leftBehind: async () => {
+      // The node tells that a pod is gone when it has killed the last process; the kernel buries that a little later.
+      let left: string[] = [];
+      const gone = async () => {
+        left = [...(await podsOf(mesh)), ...processesOf(uids)];
+        return left.length === 0;
+      };
+      await eventually("nothing left", gone, BURIED_WITHIN_MS).catch(() => undefined);
+      return left;
+    },
     restart: async () => {
       provider = open();
       return provider;
