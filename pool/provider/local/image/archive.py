@@ -49,7 +49,8 @@ class Archive:
             self.tar = tarfile.open(path)
             self.members = {m.name.removeprefix("./"): m for m in self.tar.getmembers()}
         except (tarfile.TarError, EOFError, OSError, ValueError) as e:
-            raise BadImage(f"not a readable tar: {e}") from None
+            # Of a file that is none, tarfile tells each way that it tried, in a line of its own.
+            raise BadImage(f"not a readable tar: {str(e).splitlines()[-1].removeprefix('- method tar: ')}") from None
 
     def open(self, name):
         member = self.members.get(name)

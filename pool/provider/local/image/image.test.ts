@@ -245,6 +245,7 @@ describe.if(process.getuid?.() === 0)("images", () => {
     ]) {
       const { code, message } = await refusal(image);
       expect([image, code]).toEqual([image, "image_error"]);
+      expect([image, message.includes("\n")]).toEqual([image, false]);
       expect(message).toContain("docker-archive");
     }
     expect(await bench.left()).toEqual([]);
