@@ -29,7 +29,7 @@ const MAY_IMPORT: Record<Room, readonly Room[]> = {
 const roomOf = (path: string): Room | undefined => ROOMS.find((room) => path.startsWith(`${room}/`));
 /** Tests and what only they import. */
 const isTest = (path: string): boolean =>
-  /\.(test|test-suite|fixture)\.ts$|(^|\/)testing(\.ts$|\/)/.test(path);
+  /\.(test|test-suite|fixture)\.ts$|(^|\/)testing((-[a-z]+)?\.ts$|\/)/.test(path);
 
 function faultOf(file: string, target: string): string | undefined {
   const from = roomOf(file);
