@@ -19,6 +19,8 @@ export interface RequestOptions {
   timeoutMs: number;
   signal?: AbortSignal;
   headers?: Record<string, string>;
+  /** As `publish` has it. */
+  tail?: readonly Uint8Array[];
 }
 
 export interface AnswerStream extends AsyncIterable<Message> {

@@ -227,7 +227,7 @@ export class NatsLink implements Link {
     const tenant = this.tenant === "" ? (subject.split(".", 3)[2] ?? "") : this.tenant;
     const reply = `rep.v1.${tenant}.${responder}.${this.user}.${this.#connection}.${pending.number.toString(36)}`;
     try {
-      this.#send(subject, reply, formatHeaders(options.headers), data);
+      this.#send(subject, reply, formatHeaders(options.headers), data, options.tail);
     } catch (error) {
       pending.failed(toSandmeshError(error));
     }

@@ -1,5 +1,5 @@
 // Options of a command, as users write them, and the exec request that they become.
-import { DEFAULT_CREDIT_BYTES, type ExecRequest, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
+import { type ExecRequest, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
 import { bytesOf, checkSignal, invalid, isIterable, type Names, onlyKnown } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
@@ -69,8 +69,9 @@ const NAMES: Names<CommandOptions & { check?: boolean; stdinOpen?: boolean }> = 
 
 export type WireExec = SandboxRequest<"exec">;
 
-/** How far output may be ahead of its reader, per stream. */
-export const CREDIT_BYTES = DEFAULT_CREDIT_BYTES;
+/** How far output may be ahead of its reader, per stream: more than goes through in the time that the credit for it takes
+ * to come back on a busy machine. */
+export const CREDIT_BYTES = 4 * 1024 * 1024;
 /** Beside the time limit and the grace, until the answer must be here. */
 const SLACK_MS = 5_000;
 

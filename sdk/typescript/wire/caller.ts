@@ -4,6 +4,7 @@ import {
   ConnectionError,
   DeadlineError,
   encode,
+  encodeAhead,
   POOL_RESPONDER,
   POOL_VERBS,
   PoolUnavailableError,
@@ -139,13 +140,13 @@ export class Caller {
     schema: Schema,
     options: CallOptions,
   ): Promise<unknown> {
-    const body = encode({ version: 1, ...request });
+    const { body, tail } = bodyOf({ version: 1, ...request });
     const patience = new Patience(options);
     for (;;) {
       this.throwIfClosed();
       options.between?.();
       try {
-        const asked = { timeoutMs: patience.nextTryMs(), ...signalOf(options.signal) };
+        const asked = { timeoutMs: patience.nextTryMs(), ...tail, ...signalOf(options.signal) };
         const answer = await this.link.request(responder, subject, body, asked);
         return parseAnswer(schema, answer.data);
       } catch (error) {
@@ -158,6 +159,20 @@ export class Caller {
     if (this.closed === undefined) return;
     throw new ConnectionError("the connection to the mesh is closed", { cause: this.closed.reason });
   }
+}
+
+const LARGE_BYTES = 16 * 1024;
+/** encodeAhead's limit. */
+const MAX_FIELDS = 14;
+
+/** A request, whose `data` is not copied where it is large. */
+function bodyOf(request: object): { body: Uint8Array; tail?: { tail: Uint8Array[] } } {
+  if (!("data" in request) || !(request.data instanceof Uint8Array) || request.data.length < LARGE_BYTES)
+    return { body: encode(request) };
+  const { data, ...fields } = request;
+  if (!(data instanceof Uint8Array) || Object.keys(fields).length > MAX_FIELDS)
+    return { body: encode(request) };
+  return { body: encodeAhead(fields, "data", data.length), tail: { tail: [data] } };
 }
 
 const signalOf = (signal: AbortSignal | undefined) => (signal === undefined ? {} : { signal });

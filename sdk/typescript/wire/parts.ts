@@ -44,6 +44,12 @@ export async function* partsOf(source: Source): AsyncGenerator<Part, void, void>
   for await (const piece of source) {
     const data = bytesOf(piece, "content");
     let used = 0;
+    // Whole parts of a large piece are sent as they lie, but for the last, which is known only when more has come.
+    while (filled === 0 && data.length - used > MAX_CHUNK_BYTES) {
+      yield { offset, data: data.subarray(used, used + MAX_CHUNK_BYTES), last: false };
+      offset += MAX_CHUNK_BYTES;
+      used += MAX_CHUNK_BYTES;
+    }
     while (used < data.length) {
       // Sent only when more has come: so that the last part, whatever its length, is known to be the last.
       if (filled === MAX_CHUNK_BYTES) {
