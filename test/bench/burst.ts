@@ -3,6 +3,7 @@
 // the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean over the rounds.
 
 import { progress, round } from "./bench.ts";
+import type { Cpu } from "./burst-account.ts";
 import { BOOT } from "./burst-boot.ts";
 import { kubectl } from "./burst-kubectl.ts";
 import { type BurstOptions, ourBurst } from "./burst-ours.ts";
@@ -44,6 +45,10 @@ async function roomFor(n: number): Promise<void> {
 const mean = (values: readonly number[]): number =>
   round(values.reduce((sum, each) => sum + each, 0) / values.length, 2);
 const sum = (values: readonly number[]): number => values.reduce((all, each) => all + each, 0);
+
+/** CPU seconds of all programs in all rounds: where cores are shared with others, they say more than the time it took. */
+const cpuOf = (bursts: readonly { cpu: Cpu }[]): number =>
+  sum(bursts.flatMap(({ cpu }) => Object.values(cpu)));
 
 async function burst() {
   const { n, clients, placement, rounds } = parsed();
@@ -89,6 +94,8 @@ async function burst() {
     floors_s: seconds(plain),
     floors_wired_s: seconds(wired),
     alls_s: of((each) => each.all_s),
+    cpu_ratio: round(cpuOf(ours) / cpuOf(wired), 2),
+    cpu_ratio_plain: round(cpuOf(ours) / cpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
     wired_cpu_s: wired.at(-1)?.cpu,
     plain_cpu_s: plain.at(-1)?.cpu,

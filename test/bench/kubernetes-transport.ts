@@ -16,7 +16,7 @@ const TOLD_MS = 10_000;
 const ENV = "x".repeat(1500);
 
 const name = `soak-${randomName(8)}`;
-const body = (pod: string) => ({
+const podOf = (pod: string) => ({
   apiVersion: "v1",
   kind: "Pod",
   metadata: { name: pod, labels: { "sandmesh.dev/burst": name } },
@@ -40,7 +40,8 @@ const watching = (async () => {
 });
 
 const took: number[] = [];
-let refused = 0;
+/** Answers that were none of 201, by status and reason. */
+const refused: Record<string, number> = {};
 let begun = 0;
 const signal = AbortSignal.timeout(3600_000);
 async function worker(): Promise<void> {
@@ -48,11 +49,14 @@ async function worker(): Promise<void> {
     begun++;
     const began = performance.now();
     const path = `${PATH}?dryRun=All`;
-    const one = body(`${name}-${randomName(8)}`);
-    const { status } = await transport.request({ method: "POST", path, body: one }, signal, true);
+    const one = podOf(`${name}-${randomName(8)}`);
+    const { status, body: said } = await transport.request({ method: "POST", path, body: one }, signal, true);
     if (status === 201) took.push(performance.now() - began);
-    else refused++;
-    if (took.length % 5000 === 0) progress(`${took.length}/${n}`);
+    else {
+      const why = `${status} ${JSON.stringify(said).slice(0, 200)}`;
+      refused[why] = (refused[why] ?? 0) + 1;
+    }
+    if (took.length > 0 && took.length % 5000 === 0) progress(`${took.length}/${n}`);
   }
 }
 
@@ -61,7 +65,7 @@ const began = performance.now();
 await Promise.all(Array.from({ length: atOnce }, worker));
 const seconds = (performance.now() - began) / 1000;
 const { user, system } = process.cpuUsage(cpu);
-await transport.request({ method: "POST", path: PATH, body: body(name) }, signal, true);
+await transport.request({ method: "POST", path: PATH, body: podOf(name) }, signal, true);
 await transport.request({ method: "DELETE", path: `${PATH}/${name}` }, signal, true);
 const until = performance.now() + TOLD_MS;
 const alive = () => told.some((line) => line.startsWith('{"type":"DELETED"') && line.includes(name));
@@ -83,4 +87,5 @@ stop.abort();
 await watching;
 transport.close();
 process.stdout.write(`${JSON.stringify(result)}\n`);
-if (refused > 0 || !result.watch_alive || transport.counters.failed > 0) process.exitCode = 1;
+if (Object.keys(refused).length > 0 || !result.watch_alive || transport.counters.failed > 0)
+  process.exitCode = 1;

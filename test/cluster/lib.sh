@@ -19,10 +19,17 @@ start_of() { # PID: when it began, so that another process with its number later
   sed -E 's/.*\) //; /^[ZX]/d' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20
 }
 
-# start NAME COMMAND…: inside the namespace, in a session of its own, with its log; remembered as NAME.
+# start NAME COMMAND…: inside the namespace, in a session of its own, with its log and nothing else open that the caller
+# has (a lock of the caller's would be held for as long as the cluster is up); remembered as NAME.
 start() {
-  local name=$1; shift
-  setsid nsenter --net="/run/netns/$netns" -- "$@" > "$dir/log/$name.log" 2>&1 < /dev/null 8>&- &
+  local name=$1 fd; shift
+  (
+    for fd in /proc/"$BASHPID"/fd/*; do
+      fd=${fd##*/}
+      if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi
+    done
+    exec setsid nsenter --net="/run/netns/$netns" -- "$@" > "$dir/log/$name.log" 2>&1 < /dev/null
+  ) &
   local pid=$!
   printf '%s %s\n' "$pid" "$(start_of "$pid")" > "$dir/pids/$name"
 }

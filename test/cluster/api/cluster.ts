@@ -72,6 +72,12 @@ export class Place implements AsyncDisposable {
   static async open(given: Given = {}, labels: Record<string, string> = {}): Promise<Place> {
     const name = `test-${randomName(8)}`;
     await apply({ apiVersion: "v1", kind: "Namespace", metadata: { name, labels } });
+    const account = () =>
+      kubectl(["-n", name, "get", "serviceaccount", "default"]).then(
+        () => true,
+        () => false,
+      );
+    await until("the namespace's service account", account, TOLD_MS);
     return new Place(name, given);
   }
 

@@ -37,6 +37,15 @@ test("an invalid pod names the field in the spec's words", () => {
   expect(field("spec.priority")).toBe("spec");
 });
 
+test("a namespace that was just made is no missing right: to be tried again", () => {
+  const message =
+    'pods "sb-1" is forbidden: error looking up service account x/default: serviceaccount "default" not found';
+  expect(of(403, { message, reason: "Forbidden" })).toMatchObject({
+    code: "provider_failed",
+    retryable: true,
+  });
+});
+
 test("refused credentials, too many requests and the server's own faults are the provider's", () => {
   expect(of(401)).toMatchObject({ code: "provider_failed", reason: "unauthorized" });
   expect(of(429)).toMatchObject({ code: "provider_failed", reason: "throttled" });

@@ -32,6 +32,10 @@ export function errorOf({ status, body }: ApiReply, what: string, sandbox?: stri
   if (/violates PodSecurity|admission webhook|ValidatingAdmissionPolicy/.test(message)) {
     return new UnsupportedError(said, { ...detail, field: "spec", reason: "admission_denied" });
   }
+  // A namespace that was just made has none yet; the controller makes it.
+  if (status === 403 && /error looking up service account/.test(message)) {
+    return new ProviderError(said, { ...detail, reason: "refused" });
+  }
   if (status === 403) return new PermissionDeniedError(said, { ...detail, reason: "forbidden" });
   if (status === 422 || status === 400) {
     return new UnsupportedError(said, { ...detail, field: fieldOf(details?.causes[0]?.field) });
