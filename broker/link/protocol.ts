@@ -1,12 +1,12 @@
 // The NATS protocol of the npm package `nats`, with our transport under it and messages handed to plain callbacks.
 // The package's own connection object is left out: its request multiplexer uses `_INBOX`, its events are iterators.
 import type { ConnectionOptions, NatsError, Server, Status } from "nats/lib/nats-base-client/core.js";
-import type { MsgArg } from "nats/lib/nats-base-client/parser.js";
 import { ProtocolHandler, SubscriptionImpl } from "nats/lib/nats-base-client/protocol.js";
 import { setTransportFactory } from "nats/lib/nats-base-client/transport.js";
+import { type MessageArg, MessageParser } from "./parser.ts";
 import { LinkTransport, type TransportSettings } from "./transport.ts";
 
-export type { MsgArg };
+export type MsgArg = MessageArg;
 export type RawHandler = (message: MsgArg, data: Uint8Array) => void;
 
 export interface ProtocolEvents {
@@ -72,7 +72,11 @@ export class LinkProtocol extends ProtocolHandler {
   /** The package knows one transport for the whole process, and asks for it at the start of a dial. Ours is set for
    * that moment only, so that other users of the package in this process keep theirs. */
   override dial(server: Server): Promise<void> {
-    const receive = (chunk: Uint8Array) => this.parser.parse(chunk);
+    const messages = new MessageParser({
+      message: (arg, data) => this.#handlers.get(arg.sid)?.(arg, data),
+      line: (line) => this.parser.parse(line),
+    });
+    const receive = (chunk: Uint8Array) => messages.parse(chunk);
     setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, receive }) });
     this.#delayMs = reconnectDelayMs(++this.#attempt, this.#delays, Math.random());
     const dialing = super.dial(server).then(() => {
@@ -106,10 +110,6 @@ export class LinkProtocol extends ProtocolHandler {
   override handleError(error: NatsError): void {
     super.handleError(error);
     this.#events.failed(error);
-  }
-
-  override processMsg(message: MsgArg, data: Uint8Array): void {
-    this.#handlers.get(message.sid)?.(message, data);
   }
 
   listen(subject: string, queue: string | undefined, handle: RawHandler): () => void {
