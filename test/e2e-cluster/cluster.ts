@@ -86,10 +86,23 @@ export async function removePods(mesh: string, namespace = "default"): Promise<v
   await kubectl(...all, "--grace-period=1", "--wait=true", "--timeout=60s");
 }
 
+const apiServerPid = (): number => Number(readFileSync(join(DIR, "pids", "apiserver"), "utf8").split(" ")[0]);
+
+/** Stops the API server in its tracks while `work` runs; its connections stay. */
+export async function withFrozenApiServer(work: () => Promise<void>): Promise<void> {
+  const pid = apiServerPid();
+  process.kill(pid, "SIGSTOP");
+  try {
+    await work();
+  } finally {
+    process.kill(pid, "SIGCONT");
+  }
+}
+
 /** Kills the API server and starts it again as it was; resolves when it answers. What it wrote is in its log. */
 export async function restartApiServer(): Promise<void> {
   const file = join(DIR, "pids", "apiserver");
-  const pid = Number(readFileSync(file, "utf8").split(" ")[0]);
+  const pid = apiServerPid();
   const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
   process.kill(pid, "SIGKILL");
   const log = openSync(join(DIR, "log", "apiserver.log"), "a");

@@ -10,7 +10,7 @@ import {
 } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
-import { inCheckout, killDaemon, kubectl, restartApiServer } from "./cluster.ts";
+import { inCheckout, killDaemon, kubectl, restartApiServer, withFrozenApiServer } from "./cluster.ts";
 import { apply, INSTALLED } from "./install.ts";
 import { ClusterMesh } from "./mesh.ts";
 
@@ -173,6 +173,41 @@ test("NATS that is killed: the sandbox that lives goes on, with its files and it
   await eventually("it answers again", said, 60_000);
   expect((await mesh.list()).map(({ sandbox, state }) => [sandbox, state])).toEqual([[box.id, "leased"]]);
   await box.release();
+});
+
+test("a node that is drained: its sandbox is lost as evicted, and an acquire that comes meanwhile waits for a node", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
+  const running = errorOf(box.exec("sleep 100"));
+  const mine = [`--pod-selector=sandmesh.dev/mesh=${INSTALLED.mesh}`, "--force", "--ignore-daemonsets"];
+  const next = async (): Promise<void> => {
+    await using young = await mesh.acquire({ image: IMAGES.busybox, timeout: "2m" });
+    await young.exec("true");
+    await young.release();
+  };
+  let waiting: Promise<void>;
+  try {
+    await kubectl("drain", "node", ...mine, "--timeout=60s");
+    expect(await running).toBeInstanceOf(SandboxLostError);
+    await eventually("the loss is known", () => box.lost !== undefined);
+    expect(box.lost).toMatchObject({ reason: "evicted" });
+    waiting = next();
+    await eventually("it waits", async () => (await cluster.podsLeft()).length === 1);
+  } finally {
+    await kubectl("uncordon", "node");
+  }
+  await waiting;
+});
+
+test("an API server that is frozen in a burst: commands go on, and the burst with it once it thaws", async () => {
+  await using first = await mesh.acquire({ image: IMAGES.busybox });
+  const boxes = burst();
+  await somePods();
+  await withFrozenApiServer(async () => {
+    for (let i = 0; i < 20; i++) expect((await first.exec(`echo ${i}`)).stdout.text).toBe(`${i}\n`);
+    // Longer than one request would take, shorter than it may.
+    await Bun.sleep(5_000);
+  });
+  await wholeBurst([first, ...(await boxes)]);
 });
 
 test("an API server that is killed in a burst: what waits comes when it is back, and commands never wait", async () => {

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { replay } from "../../deploy/replay/replay.ts";
 import { loadTrajectories } from "../../deploy/replay/trajectory.ts";
+import { parseMetrics, reading } from "../../pool/http/testing.ts";
 import { ImageError, type Mesh, SandboxLostError, SandmeshError } from "../../sdk/typescript/mod.ts";
 import { lines } from "../bench/lines.ts";
 import { eventually } from "../e2e/program.ts";
@@ -137,6 +138,21 @@ test("a client that is killed leaves no pod beyond its lease and ten seconds", a
   client.kill("SIGKILL");
   await client.exited;
   await cluster.nothingLeft(LEASE_MS + SLACK_MS);
+});
+
+test("the pool's metrics, in the cluster: a scraper can read them, and they know of the requests to the API server", async () => {
+  const address = await kubectl(
+    ...["-n", INSTALLED.namespace, "get", "service", `${INSTALLED.release}-pool`],
+    ...["-o", "jsonpath={.spec.clusterIP}"],
+  );
+  await using box = await mesh.acquire({ image: IMAGES.busybox });
+  const samples = parseMetrics(await (await fetch(`http://${address}:8080/metrics`)).text());
+  expect(reading(samples, "sandmesh_pool_sandboxes", { state: "leased" })).toBe(1);
+  expect(reading(samples, "sandmesh_pool_ready")).toBe(1);
+  // At least the create, the list and the watch.
+  const labels = { provider: "kubernetes", what: "sent" };
+  expect(reading(samples, "sandmesh_provider_requests_total", labels)).toBeGreaterThan(1);
+  await box.release();
 });
 
 test("a pool that is killed: commands go on without it, and the next one has the sandbox and releases it", async () => {
