@@ -1,6 +1,6 @@
 // Which processes of a session belong to the command that runs: those that started after it. What earlier commands left
 // in the background on purpose lives on.
-import { readFileSync } from "node:fs";
+import { openSync, readFileSync, readSync } from "node:fs";
 import { findTree } from "../exec/tree.ts";
 
 /** The kernel counts process starts in this unit towards user space, whatever its own (USER_HZ). */
@@ -26,9 +26,14 @@ export interface Moment {
   lastPid: number;
 }
 
-/** The pid that was given last. Cheap (4 µs), so it is noted at the start of each command. */
+let loadavg: number | undefined;
+const text = Buffer.alloc(128);
+
+/** The pid that was given last. Cheap (one system call), so it is noted at the start of each command. */
 export function lastPid(): number {
-  return Number(readFileSync("/proc/loadavg", "latin1").trim().split(" ").at(-1));
+  loadavg ??= openSync("/proc/loadavg", "r");
+  const line = text.toString("latin1", 0, readSync(loadavg, text, 0, text.length, 0));
+  return Number(line.slice(line.lastIndexOf(" ") + 1));
 }
 
 /** The moment `elapsedMs` ago at which `pid` was the last. */
