@@ -65,9 +65,8 @@ describe("the mesh", () => {
   test("is not reached by its port, and by the relay only as a stranger", async () => {
     expect((await box.exec(`exec 3<>/dev/tcp/127.0.0.1/${port()}`)).ok).toBe(false);
     const stranger = `
-import glob, socket
-path, = glob.glob("/.sandmesh/relay/*")
-s = socket.socket(socket.AF_UNIX); s.connect(path); s.settimeout(5)
+import socket
+s = socket.socket(socket.AF_UNIX); s.connect("/.sandmesh/relay/nats.sock"); s.settimeout(5)
 s.sendall(b'CONNECT {"verbose":false}\\r\\nSUB > 1\\r\\nPUB sbx.v1.default.x.sh 2\\r\\nid\\r\\nPING\\r\\n')
 got = b""
 while True:
@@ -82,6 +81,20 @@ print(got.decode())
     expect(answer).toContain("INFO");
     expect(answer).toMatch(/-ERR 'Authorization Violation'/i);
     expect(answer).not.toContain("MSG");
+  });
+
+  test("hands its connection to the daemon alone: a command gets none, and finds none of the daemon's", async () => {
+    const ask = `
+import socket
+s = socket.socket(socket.AF_UNIX); s.connect("/.sandmesh/relay/dial.sock"); s.settimeout(20)
+data, fds, _, _ = socket.recv_fds(s, 100, 4)
+print("handed over" if data or fds else "nothing")
+`;
+    await box.files.write("/tmp/ask.py", ask);
+    expect(await said("python3 /tmp/ask.py")).toBe("nothing\n");
+    expect(await said("exec python3 /tmp/ask.py")).toBe("nothing\n");
+    expect((await box.exec("ls /proc/1/fd/ && readlink /proc/1/fd/*")).ok).toBe(false);
+    expect(await said("find /proc/self/fd/ -type l -printf '%l\\n' | grep -c socket; true")).toBe("0\n");
   });
 
   test("its keys and credentials cannot be seen", async () => {
@@ -102,7 +115,7 @@ describe("other sandboxes and the machine", () => {
   test("their files cannot be read", async () => {
     expect((await box.exec("cat /root/secret")).ok).toBe(false);
     expect(await said("ls -A /.sandmesh")).toBe("daemon\nrelay\n");
-    expect(await said("ls -A /.sandmesh/relay | wc -l")).toBe("1\n");
+    expect(await said("ls -A /.sandmesh/relay")).toBe("dial.sock\nnats.sock\n");
   });
 
   test("what is below the sandbox is not undone: no mount, device, module or kernel setting", async () => {
