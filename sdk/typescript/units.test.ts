@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { creditOf } from "./command/request.ts";
 import { bytes, milliseconds } from "./units.ts";
 
 test("a duration without a unit, or with an unknown one, is refused rather than guessed", () => {
@@ -17,4 +18,11 @@ test("sizes are powers of 1024, whole and safe", () => {
   for (const value of ["", "1x", "-1", 1.5, 2 ** 60, Number.NaN]) {
     expect(() => bytes(value, "memory")).toThrow(/^memory: /);
   }
+});
+
+test("what all streams of a connection may have on their way stays below what a server holds for one", () => {
+  const mib = 1024 * 1024;
+  for (const streams of [0, 1, 8]) expect(creditOf(streams)).toBe(4 * mib);
+  for (const streams of [9, 32, 100, 128]) expect(streams * creditOf(streams)).toBeLessThanOrEqual(32 * mib);
+  expect(creditOf(100_000)).toBe(256 * 1024);
 });

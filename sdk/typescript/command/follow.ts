@@ -20,7 +20,7 @@ import { ABSENT_MS } from "../wire/caller.ts";
 import { pause } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, Watch, withStarted } from "../wire/watch.ts";
 import { Progress, parseFrame } from "./frames.ts";
-import { CREDIT_BYTES, type WireExec } from "./request.ts";
+import { CREDIT_BYTES, creditOf, type WireExec } from "./request.ts";
 
 export interface FollowOptions {
   id: string;
@@ -59,6 +59,7 @@ export class Follower {
   #absentSince: number | undefined;
   #waitMs = 50;
   #token = "";
+  #creditBytes = CREDIT_BYTES;
   #open: Answering | undefined;
 
   /** Throws where the sandbox is lost, or the signal has aborted already. */
@@ -151,11 +152,17 @@ export class Follower {
     // Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
     const verb = exec !== undefined && !this.#heard ? "exec" : "attach";
     const { stdout, stderr } = this.#progress.next;
+    this.#creditBytes = creditOf(this.#box.pulse.waiting);
+    const credit_bytes = this.#creditBytes;
+    // A detached exec has none.
+    const credit = exec?.credit_bytes === undefined ? {} : { credit_bytes };
     const what =
-      verb === "exec" ? exec : { id, from_stdout: stdout, from_stderr: stderr, credit_bytes: CREDIT_BYTES };
+      verb === "exec"
+        ? { ...exec, ...credit }
+        : { id, from_stdout: stdout, from_stderr: stderr, credit_bytes };
     const body = encode({ version: 1, ...this.#box.target.fence, ...what });
-    this.#granted.stdout = stdout + CREDIT_BYTES;
-    this.#granted.stderr = stderr + CREDIT_BYTES;
+    this.#granted.stdout = stdout + credit_bytes;
+    this.#granted.stderr = stderr + credit_bytes;
     const subject = sandboxSubject(link.tenant, this.#box.id, verb);
     const stream = link.stream(this.#box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     this.#token = stream.token;
@@ -177,8 +184,9 @@ export class Follower {
   #credit(name: ChunkFrame["stream"]): void {
     if (name === "data") return;
     const received = this.#progress.next[name];
-    if (received + CREDIT_BYTES - this.#granted[name] < CREDIT_BYTES / 2) return;
-    const until = received + CREDIT_BYTES;
+    const credit = this.#creditBytes;
+    if (received + credit - this.#granted[name] < credit / 2) return;
+    const until = received + credit;
     this.#granted[name] = until;
     const { link } = this.#box.caller;
     link.publish(

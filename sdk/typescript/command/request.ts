@@ -72,6 +72,15 @@ export type WireExec = SandboxRequest<"exec">;
 /** How far output may be ahead of its reader, per stream: more than goes through in the time that the credit for it takes
  * to come back on a busy machine. */
 export const CREDIT_BYTES = 4 * 1024 * 1024;
+/** Of all streams of a connection together: a server drops one that it cannot write 64 MB to, as when this program does not
+ * come to reading for a while. */
+const ALL_CREDIT_BYTES = 32 * 1024 * 1024;
+/** But so much each, that it goes on. */
+const LEAST_CREDIT_BYTES = 256 * 1024;
+
+/** The credit of one of `streams`. */
+export const creditOf = (streams: number): number =>
+  Math.min(CREDIT_BYTES, Math.max(LEAST_CREDIT_BYTES, Math.floor(ALL_CREDIT_BYTES / Math.max(1, streams))));
 /** Beside the time limit and the grace, until the answer must be here. */
 const SLACK_MS = 5_000;
 

@@ -13,7 +13,7 @@ import {
   throwIfError,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
-import { CREDIT_BYTES } from "../command/request.ts";
+import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
 import { pause } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, Watch } from "../wire/watch.ts";
@@ -38,11 +38,12 @@ export async function* readFrames(
   const { link } = box.caller;
   box.caller.throwIfClosed();
   const watch = new Watch(box, { signal, deadlineAt: undefined, started: () => "unknown" });
-  const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes: CREDIT_BYTES });
+  const credit_bytes = creditOf(box.pulse.waiting);
+  const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes });
   const subject = sandboxSubject(link.tenant, box.id, verb);
   const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
   let received = 0;
-  let until = CREDIT_BYTES;
+  let until = credit_bytes;
   try {
     watch.reading(stream);
     for await (const message of stream) {
@@ -60,8 +61,8 @@ export async function* readFrames(
         if (received !== frame.total_bytes) break;
         return;
       }
-      if (received + CREDIT_BYTES - until >= MAX_CHUNK_BYTES) {
-        until = received + CREDIT_BYTES;
+      if (received + credit_bytes - until >= Math.min(MAX_CHUNK_BYTES, credit_bytes / 2)) {
+        until = received + credit_bytes;
         const credit = { version: 1, token: stream.token, stream: "data", received, until };
         link.publish(sandboxSubject(link.tenant, box.id, "credit"), encode(credit));
       }

@@ -19,6 +19,11 @@ export class Pulse {
     this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
   }
 
+  /** How many wait on this connection. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
   delete(waiting: Waiting): void {
     this.#waiting.delete(waiting);
   }
