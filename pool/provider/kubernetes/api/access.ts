@@ -1,7 +1,9 @@
 // How the API server is reached and as whom: kubeconfig, or the service account of the pod we run in. Credentials that
 // expire (tokens in files, exec plugins) are read anew.
+
 import { existsSync, readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import { Agent } from "node:http";
 import type { RequestOptions } from "node:https";
 import { homedir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
@@ -23,6 +25,8 @@ export interface Access {
   readonly proxied: boolean;
   /** `anew`: the last ones were refused. Throws ProviderError. */
   credentials(anew?: boolean): Promise<Credentials>;
+  /** Ends the connections through a proxy. */
+  close(): void;
 }
 
 /** Throws InvalidRequestError where there is no usable configuration. */
@@ -40,7 +44,11 @@ export function openAccess(file: string | undefined, context: string | undefined
       const now = performance.now();
       if (known === undefined || anew || now - known.at > FRESH_MS) {
         // Refused, nothing that was kept is believed: the file may name others by now, and plugins have caches.
-        if (anew) loaded = reload(file, context, loaded);
+        if (anew) {
+          const before = loaded;
+          loaded = reload(file, context, before);
+          if (loaded !== before) before.agent?.destroy();
+        }
         const reading = read(loaded);
         known = { at: now, credentials: reading };
         // A failure is not kept.
@@ -50,6 +58,9 @@ export function openAccess(file: string | undefined, context: string | undefined
       }
       return known.credentials;
     },
+    close() {
+      loaded.agent?.destroy();
+    },
   };
 }
 
@@ -57,6 +68,8 @@ interface Loaded {
   config: KubeConfig;
   /** Of the current user, where it has its token in a file. */
   tokenFile: string | undefined;
+  /** Set with the first credentials. */
+  agent: Agent | undefined;
 }
 
 function load(file: string | undefined, context: string | undefined): Loaded {
@@ -67,7 +80,7 @@ function load(file: string | undefined, context: string | undefined): Loaded {
     else config.loadFromDefault();
     if (context !== undefined) config.setCurrentContext(context);
     const own: unknown = config.getCurrentUser()?.authProvider?.config?.tokenFile;
-    return { config, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
+    return { config, agent: undefined, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
   } catch (cause) {
     const message = `the kubeconfig cannot be read: ${String(cause)}`;
     throw new InvalidRequestError(message, { field: "kubeconfig", cause });
@@ -102,10 +115,16 @@ function tokenFileOf(config: KubeConfig, file: string | undefined): string | und
   return undefined;
 }
 
-async function read({ config, tokenFile }: Loaded): Promise<Credentials> {
+async function read(loaded: Loaded): Promise<Credentials> {
+  const { config, tokenFile } = loaded;
   const options: RequestOptions = {};
   try {
     await config.applyToHTTPSOptions(options);
+    // The library makes one that leads through the proxy each time, and that keeps no connection.
+    if (loaded.agent === undefined && options.agent instanceof Agent) {
+      loaded.agent = Object.assign(options.agent, { keepAlive: true });
+    }
+    options.agent = loaded.agent;
     if (tokenFile === undefined) return options;
     const token = (await readFile(tokenFile, "utf8")).trim();
     return { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } };

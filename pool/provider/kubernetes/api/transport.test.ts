@@ -36,6 +36,7 @@ async function against(answers: Answer[], limits = { maxRequests: 4, requestTime
   const access: Access = {
     server: new URL(`http://127.0.0.1:${port}/prefix/`),
     proxied: false,
+    close: () => undefined,
     async credentials(anew = false) {
       if (anew) asked++;
       return { headers: { authorization: `Bearer token-${asked}` } };

@@ -54,6 +54,7 @@ export class Transport {
 
   close(): void {
     this.#agent.destroy();
+    this.#access.close();
   }
 
   /** Answers whatever status the server gave at last. `repeatable`: may be sent again though it is unknown what became
