@@ -14,6 +14,7 @@ import {
   symlink,
 } from "node:fs/promises";
 import { type ArchiveEntry, componentsOf } from "../../broker/contract/tar/entry.ts";
+import { DIRECT_BYTES, Direct, putFile } from "./direct.ts";
 import { draftName } from "./draft.ts";
 import { errnoOf, fileFault } from "./error.ts";
 import type { Folder } from "./folder.ts";
@@ -29,13 +30,15 @@ export class Destination {
   /** The folder that the last entry went into, and those above it: the next one mostly goes there too. */
   readonly #open: { name: Buffer; folder: Folder }[] = [];
   readonly #folders: ArchiveEntry[] = [];
+  readonly #direct = new Direct();
 
   constructor(root: Folder, owner: boolean) {
     this.#root = root;
     this.#owner = owner;
   }
 
-  async put(entry: ArchiveEntry, content: AsyncIterable<unknown>): Promise<void> {
+  /** `size` is the content's. */
+  async put(entry: ArchiveEntry, content: AsyncIterable<unknown>, size: number): Promise<void> {
     // "./" is the folder itself, which has its own mode and owner.
     const name = entry.names.at(-1);
     if (name === undefined || entry.type === "skip") return;
@@ -51,6 +54,13 @@ export class Destination {
     try {
       const folder = await this.#enter(entry.names.slice(0, -1));
       const draft = folder.at(Buffer.from(draftName()));
+      if (entry.type === "file" && size <= DIRECT_BYTES && this.#direct.allowed()) {
+        const bytes = await wholeOf(content, size);
+        await this.#direct.turn();
+        const places = { draft, path: folder.at(name) };
+        this.#direct.run(() => putFile(places, entry, this.#owner, bytes));
+        return;
+      }
       let placed = false;
       try {
         if (source !== undefined) await link(source.path, draft);
@@ -132,6 +142,14 @@ export class Destination {
     await file.chmod(entry.mode);
     await file.utimes(entry.mtime, entry.mtime);
   }
+}
+
+/** Mostly it is one part already. */
+async function wholeOf(content: AsyncIterable<unknown>, size: number): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  if (size > 0) for await (const part of content) if (part instanceof Uint8Array) parts.push(part);
+  const [only] = parts;
+  return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
 }
 
 const shownOf = (names: readonly Buffer[]): string =>

@@ -1,9 +1,10 @@
 // A folder or a file as a tar stream, read while it is sent: memory does not grow with the tree.
-import { constants, type Stats } from "node:fs";
+import { constants, lstatSync, type Stats } from "node:fs";
 import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { errnoOf, fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
 
@@ -28,6 +29,7 @@ class Walk {
   readonly #levels: Level[] = [];
   /** First names of files with several, by device and inode: later ones become hard links. */
   readonly #linked = new Map<string, Buffer>();
+  readonly #direct = new Direct();
 
   async enter(folder: Folder, prefix: Buffer): Promise<void> {
     // Last first, since `next` takes them from the end.
@@ -58,13 +60,15 @@ class Walk {
     const full = Buffer.concat([level.prefix, name]);
     try {
       const path = level.folder.at(name);
-      const stats = await lstat(path);
+      await this.#direct.turn();
+      const stats = this.#direct.allowed() ? this.#direct.run(() => lstatSync(path)) : await lstat(path);
       if (stats.isSymbolicLink())
         return plain({
           ...entryOf(stats, "symlink", full),
           target: await readlink(path, { encoding: "buffer" }),
         });
-      if (stats.isFile()) return await this.filePiece(path, full, O_NOFOLLOW);
+      if (stats.isFile())
+        return this.#small(path, full, stats) ?? (await this.filePiece(path, full, O_NOFOLLOW));
       if (!stats.isDirectory()) return undefined;
       await this.enter(await level.folder.enter(name), Buffer.concat([full, Buffer.from("/")]));
       return plain(entryOf(stats, "dir", full));
@@ -72,6 +76,16 @@ class Walk {
       if (errnoOf(thrown) === "ENOENT") return undefined;
       throw toFileError("pack", full.toString(), thrown);
     }
+  }
+
+  /** Header, content and padding of a small file in one. */
+  #small(path: Buffer, full: Buffer, { size }: Stats): Piece | undefined {
+    if (size > DIRECT_BYTES || !this.#direct.allowed()) return undefined;
+    const got = this.#direct.run(() => getFile(path));
+    if (got === undefined) return undefined;
+    const { stats, content } = got;
+    const parts = [tarHeader(entryOf(stats, "file", full)), content, Buffer.alloc(paddingOf(content.length))];
+    return { header: Buffer.concat(parts), size: 0 };
   }
 
   async filePiece(path: string | Buffer, full: Buffer, flags = 0): Promise<Piece | undefined> {

@@ -38,7 +38,7 @@ class UnpackSink implements ByteSink {
       // An entry cut off is told by the archive's own error; without a listener it would end the daemon.
       stream.on("error", () => {});
       const put = async (): Promise<void> => {
-        await destination.put(archiveEntry(header), stream);
+        await destination.put(archiveEntry(header), stream, header.size ?? 0);
       };
       this.#entry = put().then(
         () => {

@@ -212,7 +212,7 @@ async function soak(): Promise<void> {
       before = privateMib(daemon.pid);
       fds = list(`/proc/${daemon.pid}/fd`).length;
     }
-    if (i % 20 === 19)
+    if (i % 10 === 9)
       console.error(
         `  ${done} commands, ${elapsedS().toFixed(0)} s, slowest ${slowestMs.toFixed(0)} ms, ${privateMib(daemon.pid).toFixed(1)} MiB`,
       );
