@@ -1,5 +1,5 @@
 // Where a one-machine mesh keeps its state, and how to tell whether one is up.
-import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { FileError } from "../../broker/contract/index.ts";
@@ -26,14 +26,13 @@ export function homePaths(home: string) {
 }
 export type HomePaths = ReturnType<typeof homePaths>;
 
-/** Throws FileError where the folder cannot be had. */
+/** A folder that is there keeps its mode: it may be everybody's, such as /tmp. Throws FileError where it cannot be had. */
 export function makeHome(home: string): HomePaths {
   const paths = homePaths(home);
   try {
     for (const folder of [paths.home, paths.nats, paths.pool, paths.local, paths.logs]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
-    chmodSync(paths.home, 0o700);
   } catch (cause) {
     if (!(cause instanceof Error && "code" in cause && typeof cause.code === "string")) throw cause;
     const message = `${home} cannot be the mesh's folder (${cause.message}); SANDMESH_HOME names another`;

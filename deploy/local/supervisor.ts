@@ -215,10 +215,15 @@ class Mesh {
 if (import.meta.main) {
   const home = process.argv[2];
   if (home === undefined) throw new Error("usage: supervisor.ts HOME");
-  const other = claimHome(makeHome(home));
-  if (other !== undefined) {
-    process.stderr.write(`a mesh is up already in ${home} (pid ${other.pid})\n`);
+  const fail = (message: string) => {
+    process.stderr.write(`${message}\n`);
     process.exit(1);
+  };
+  try {
+    const other = claimHome(makeHome(home));
+    if (other !== undefined) fail(`a mesh is up already in ${home} (pid ${other.pid})`);
+  } catch (error) {
+    fail(toSandmeshError(error).message);
   }
   const mesh = new Mesh(home, check(UpOptions, JSON.parse(process.env.SANDMESH_UP ?? "{}")));
   const end = async () => {
@@ -227,12 +232,13 @@ if (import.meta.main) {
   };
   process.on("SIGTERM", end);
   process.on("SIGINT", end);
+  // Whoever waits for the line below was interrupted: what they began ends with them.
+  process.stdout.on("error", end);
   try {
     const address = await mesh.start();
     process.stdout.write(`${JSON.stringify(address)}\n`);
   } catch (error) {
     await mesh.stop();
-    process.stderr.write(`${toSandmeshError(error).message}\n`);
-    process.exit(1);
+    fail(toSandmeshError(error).message);
   }
 }

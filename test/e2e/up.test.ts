@@ -1,8 +1,10 @@
 // `sandmesh up` and `down` where several are at it, or one was killed.
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { until } from "../../broker/server/testing.ts";
+import { homePaths, runningSupervisor } from "../../deploy/local/home.ts";
 import { down } from "../../deploy/local/up.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
@@ -76,4 +78,25 @@ test("after a killed supervisor, down leaves no credential behind, and a second 
   expect((await readdir(home)).filter((name) => /creds|json/.test(name))).toEqual([]);
   const again = await sandmesh("down");
   expect([again.code, again.stderr]).toEqual([3, expect.stringContaining("no mesh is up")]);
+});
+
+test("an up that is interrupted while the mesh starts leaves no mesh, no address of one and no credential", async () => {
+  const program = join(ROOT, "deploy", "sandmesh.ts");
+  const child = Bun.spawn([process.execPath, program, "up"], {
+    env: { ...process.env, SANDMESH_HOME: home },
+    stdio: ["ignore", "ignore", "ignore"],
+  });
+  const begun = () => runningSupervisor(homePaths(home)) !== undefined;
+  await until("the supervisor's start", async () => begun());
+  child.kill("SIGINT");
+  await child.exited;
+  await until("its end", async () => !begun());
+  expect((await readdir(home)).filter((name) => /creds|mesh|supervisor/.test(name))).toEqual([]);
+});
+
+test("a folder that is there already, perhaps everybody's, keeps its mode when it becomes a mesh's home", async () => {
+  await chmod(home, 0o1777);
+  expect((await sandmesh("up")).code).toBe(0);
+  expect((await sandmesh("down")).code).toBe(0);
+  expect((await stat(home)).mode & 0o7777).toBe(0o1777);
 });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { leftovers } from "./leftovers.ts";
-import { isAlive, kill, startOf } from "./processes.ts";
+import { findMarked, isAlive, kill, startOf } from "./processes.ts";
 import { Bench, signal } from "./testing.ts";
 
 setDefaultTimeout(60_000);
@@ -156,6 +156,12 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     await expect(stuck).rejects.toMatchObject({ reason: "launcher_died" });
     expect(isAlive(await bench.first("sb-a"))).toBe(true);
     await old.close();
+  });
+
+  test("what is left of a sandbox whose records are lost is told without other meshes' launchers and relays", async () => {
+    await bench.create("sb-a");
+    expect((await leftovers(bench.stateDir)).services).toBeGreaterThan(0);
+    expect((await findMarked("/no mark/")).pids).toEqual([]);
   });
 
   test("files of any name and mode, and folders nobody may enter, are removed", async () => {

@@ -38,8 +38,8 @@ export interface MarkedProcesses {
 }
 
 /** All processes of a mesh by kernel state alone: those in a mount namespace with a mount marked `mark`, and those
- * whose command line names `stateDir` (supervisors, relay). One reading of /proc; 1 ms for 100 processes. */
-export async function findMarked(mark: string, stateDir: string): Promise<MarkedProcesses> {
+ * whose command line names `stateDir`, where one is given (supervisors, relay). One reading of /proc; 1 ms for 100 processes. */
+export async function findMarked(mark: string, stateDir?: string): Promise<MarkedProcesses> {
   const marked = new Map<string, number>();
   const pids: number[] = [];
   let mounts = 0;
@@ -55,7 +55,10 @@ export async function findMarked(mark: string, stateDir: string): Promise<Marked
         mounts += count;
       }
       const args = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-      const own = args.includes(stateDir) && args.some((a) => /\/(launcher\.py|relay-process\.ts)$/.test(a));
+      const own =
+        stateDir !== undefined &&
+        args.includes(stateDir) &&
+        args.some((a) => /\/(launcher\.py|relay-process\.ts)$/.test(a));
       if (count > 0 || own) pids.push(pid);
     } catch {
       // Ended while we looked, or another user's.

@@ -54,7 +54,7 @@ async function verify(
   const folder = layout.folder(sandbox) + REMOVING;
   if ((await stat(folder).catch(() => undefined)) !== undefined) left.push(`folder ${folder}`);
   if (left.length === 0) return;
-  const { pids } = await findMarked(`${layout.mark}/${sandbox}`, "");
+  const { pids } = await findMarked(`${layout.mark}/${sandbox}`);
   if (pids.length > 0) left.push(`processes ${pids.join(", ")}`);
   throw new ProviderError(`sandbox ${sandbox} could not be removed; left are: ${left.join("; ")}`, {
     sandbox,
