@@ -1,6 +1,7 @@
 // A boot meets a server that goes and comes back.
 import { expect, test } from "bun:test";
-import { testServer } from "../server/testing.ts";
+import { readFileSync } from "node:fs";
+import { testServer, until } from "../server/testing.ts";
 import { subscribed } from "./enrol.ts";
 
 const QUICK = { reconnect: { firstMs: 10, baseMs: 20, maxMs: 50 } };
@@ -10,12 +11,19 @@ const codeOf = (work: Promise<unknown>): Promise<string> =>
     (error: { code: string }) => error.code,
   );
 
+/** Only when it stands may nothing be answered any more: the signal takes its time. */
+async function stop(pid: number): Promise<void> {
+  process.kill(pid, "SIGSTOP");
+  const state = () => readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.[0];
+  await until("it stands", () => state() === "T");
+}
+
 test("a server that dies while it takes the subscriptions costs no boot", async () => {
   await using server = await testServer();
   const link = await server.sandbox("acme", "sb-1", QUICK);
   const heard: string[] = [];
   link.subscribe("sbx.v1.acme.sb-1.*", ({ subject }) => heard.push(subject));
-  process.kill(server.server.pid, "SIGSTOP");
+  await stop(server.server.pid);
   const plain = codeOf(link.flush());
   const patient = codeOf(subscribed(link, performance.now() + 20_000));
   await server.kill();
@@ -33,7 +41,7 @@ test("a server that dies while it takes the subscriptions costs no boot", async 
 test("it ends at its deadline where no server comes back, and with the connection", async () => {
   await using server = await testServer();
   const link = await server.sandbox("acme", "sb-1", QUICK);
-  process.kill(server.server.pid, "SIGSTOP");
+  await stop(server.server.pid);
   expect(await codeOf(subscribed(link, performance.now() + 20))).toBe("deadline_exceeded");
   const closed = codeOf(subscribed(link, performance.now() + 20_000));
   // Killed as it stands: one that went on might still answer.

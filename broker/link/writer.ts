@@ -231,6 +231,11 @@ export class Writer {
     const [oldest] = this.#inFlight.keys();
     if (oldest === undefined) return;
     const last = state.last_seq;
+    // What is stored is not lost again: in a cluster a leader that was just chosen has not yet come so far.
+    if (last < oldest)
+      throw new UnreachableError(
+        `${this.#stream} is at ${last}, and ${oldest} were stored: its leader is behind`,
+      );
     const ours = last === oldest || (last > oldest && last <= this.#last && (await this.#wrote(last)));
     if (!ours) throw this.#stale(`it is at ${last}, this writer was at ${oldest}`);
     const writes = [...this.#inFlight.values()];
