@@ -27,7 +27,7 @@ async def test_what_was_acquired_is_listed_and_gone_when_the_release_returns(bac
         await box.release()  # a second time does nothing
         with pytest.raises(sandmesh.SandboxLostError) as caught:
             await box.exec("true")
-        assert (caught.value.reason, caught.value.sandbox) == ("released", box.id)
+        assert (caught.value.reason, caught.value.sandbox, caught.value.started) == ("released", box.id, "no")
 
 
 async def test_connect_and_acquire_work_with_await_and_with_async_with(backend: Backend) -> None:

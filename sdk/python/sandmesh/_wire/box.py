@@ -11,6 +11,7 @@ from ..errors import (
     LeaseLostError,
     SandboxLostError,
     SandmeshError,
+    Started,
     UnreachableError,
 )
 from .caller import Caller, Target
@@ -27,9 +28,11 @@ class Lifeline:
         self.error: SandmeshError | None = None
         self._waiting: set[Callable[[SandmeshError], None]] = set()
 
-    def throw_if_lost(self) -> None:
+    def throw_if_lost(self, started: Started | None = None) -> None:
+        """``started``: what is known of the command that was to be asked for or about."""
         if self.error is not None:
-            raise self.error.with_traceback(None)
+            error = self.error if started is None else self.error.with_started(started)
+            raise error.with_traceback(None)
 
     def fail(self, error: SandmeshError) -> None:
         """The first reason stays."""

@@ -82,8 +82,9 @@ class Follower:
         keep: str | None = None,
         patience: float | None = None,
     ) -> None:
+        self.started: Started = "yes" if exec is None else "no"
         box.caller.throw_if_closed()
-        box.lifeline.throw_if_lost()
+        box.lifeline.throw_if_lost(self.started)
         self._box = box
         self._id = command_id
         self._exec = exec
@@ -91,7 +92,6 @@ class Follower:
         self._deadline = None if patience is None else time.monotonic() + patience
         self._credit_bytes = limit("default_credit_bytes")
         self._granted = dict.fromkeys(STREAMS, 0)
-        self.started: Started = "yes" if exec is None else "no"
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
         self._first: asyncio.Future[AnswerStream] | None = None
