@@ -1,10 +1,9 @@
 // The README's examples are the files of examples/, and do what they say.
-import { expect, test } from "bun:test";
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { credentialsOf } from "../../../sdk/typescript/testing/harness.ts";
-import { liveMesh } from "./mesh.ts";
+import { type LocalMesh, localMesh, run } from "../../e2e/program.ts";
 
 const SDK = join(import.meta.dir, "..", "..", "..", "sdk", "typescript");
 
@@ -30,32 +29,37 @@ test("every example of the README is a file, word for word, and every file stand
   expect((await readdir(join(SDK, "examples"))).length).toBe(blocks.length);
 });
 
-for (const [name, says] of Object.entries(SAYS)) {
-  test(`the example ${name} says what it should, and leaves nothing`, async () => {
-    await using live = await liveMesh();
-    const folder = await mkdtemp(join(tmpdir(), "sandmesh-examples-"));
-    try {
-      const credentials = join(folder, "user.creds");
-      await writeFile(credentials, credentialsOf(live.server), { mode: 0o600 });
-      const program = Bun.spawn([process.execPath, join(SDK, "examples", `${name}.ts`)], {
-        env: {
-          ...process.env,
-          TMPDIR: folder,
-          SANDMESH_URL: live.server.url,
-          SANDMESH_CREDS: credentials,
-        },
-        stdout: "pipe",
-        stderr: "pipe",
-      });
-      const [stdout, stderr] = await Promise.all([
-        new Response(program.stdout).text(),
-        new Response(program.stderr).text(),
-      ]);
-      expect([stdout, stderr]).toEqual([says, ""]);
-      expect(await program.exited).toBe(0);
-      expect(live.provider.made.size).toBe(0);
-    } finally {
-      await rm(folder, { recursive: true, force: true });
-    }
+test("no example reads or writes at a relative path, which in image host is below the machine's own /", async () => {
+  const paths: string[] = [];
+  for (const name of Object.keys(SAYS)) {
+    const file = await Bun.file(join(SDK, "examples", `${name}.ts`)).text();
+    for (const [, path = ""] of file.matchAll(/box\.files\.\w+\((?:join\([^)]*\), )?"([^"]*)"/g))
+      paths.push(path);
+  }
+  expect(paths.length).toBeGreaterThan(5);
+  expect(paths.filter((path) => !path.startsWith("/tmp/sandmesh-"))).toEqual([]);
+});
+
+describe("on a mesh of real sandboxes, of image host", () => {
+  let mesh: LocalMesh;
+  beforeAll(async () => {
+    mesh = await localMesh();
   }, 60_000);
-}
+  afterAll(() => mesh[Symbol.asyncDispose]());
+
+  for (const [name, says] of Object.entries(SAYS)) {
+    test(`the example ${name} says what it should, and leaves nothing there or here`, async () => {
+      const folder = await mkdtemp(join(tmpdir(), "sandmesh-examples-"));
+      try {
+        const ran = await run([process.execPath, join(SDK, "examples", `${name}.ts`)], {
+          env: { TMPDIR: folder, SANDMESH_HOME: mesh.home },
+        });
+        expect(ran).toEqual({ code: 0, stdout: says, stderr: "" });
+        expect((await mesh.sandmesh("ps", "--ids")).stdout).toBe("");
+        expect(await readdir(folder)).toEqual([]);
+      } finally {
+        await rm(folder, { recursive: true, force: true });
+      }
+    }, 60_000);
+  }
+});
