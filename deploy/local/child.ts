@@ -28,14 +28,14 @@ export function keepRunning(options: ChildOptions): Child {
   let process = start();
 
   function start() {
-    const log = openSync(options.logFile, "a", 0o600);
+    const log = openLog(options.logFile);
     const began = Date.now();
     // The kernel ends it with this process, whatever ends this one (prctl(2), PR_SET_PDEATHSIG).
     const child = Bun.spawn(["setpriv", "--pdeathsig", "KILL", "--", ...options.argv], {
       env: options.env,
       stdio: ["ignore", log, log],
     });
-    closeSync(log);
+    if (log !== "ignore") closeSync(log);
     child.exited.then(() => {
       if (stopping) return;
       options.onExit?.(`${child.signalCode ?? `status ${child.exitCode}`}`);
@@ -61,6 +61,15 @@ export function keepRunning(options: ChildOptions): Child {
       clearTimeout(kill);
     },
   };
+}
+
+/** A disk that takes no log, or a folder that was removed, keeps nothing from running. */
+function openLog(file: string): number | "ignore" {
+  try {
+    return openSync(file, "a", 0o600);
+  } catch {
+    return "ignore";
+  }
 }
 
 /** Of a log, what its process said last, without the line by which Bun ends its report of an error. */

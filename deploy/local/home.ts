@@ -1,6 +1,9 @@
 // Where a one-machine mesh keeps its state, and how to tell whether one is up.
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+
+import { dlopen, FFIType } from "bun:ffi";
+import { closeSync, linkSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { FileError } from "../../broker/contract/index.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
@@ -64,12 +67,38 @@ export function readProcess(path: string): ProcessName | undefined {
   }
 }
 
-/** The supervisor that runs in this home, if one does. A file left by a dead one is removed. */
+/** The supervisor that runs in this home, if one does. */
 export function runningSupervisor(paths: HomePaths): ProcessName | undefined {
   const supervisor = readProcess(paths.supervisor);
-  if (supervisor !== undefined && isAlive(supervisor)) return supervisor;
-  rmSync(paths.supervisor, { force: true });
-  return undefined;
+  return supervisor !== undefined && isAlive(supervisor) ? supervisor : undefined;
+}
+
+/** Whose home it is: this process's, another's, or nobody's, where the file (or all of the home) was removed. What
+ * cannot be read now says nothing. */
+export function claimOf(paths: HomePaths): "mine" | "another's" | "nobody's" | "unknown" {
+  try {
+    const claim = v.parse(ProcessName, JSON.parse(readFileSync(paths.supervisor, "utf8")));
+    return isDeepStrictEqual(claim, nameProcess(process.pid)) ? "mine" : "another's";
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    return code === "ENOENT" || code === "ENOTDIR" ? "nobody's" : "unknown";
+  }
+}
+
+const { i32 } = FFIType;
+const LOCK_EX = 2;
+const loadLibc = () => dlopen("libc.so.6", { flock: { args: [i32, i32], returns: i32 } }).symbols;
+
+/** Removes the claim of a dead supervisor, if it is one. One process at a time looks and removes: of two, the second
+ * would otherwise remove the claim that the first has put in its place. The lock is the home's own, and the kernel's. */
+function removeStaleClaim(paths: HomePaths): void {
+  const folder = openSync(paths.home, "r");
+  try {
+    loadLibc().flock(folder, LOCK_EX);
+    if (runningSupervisor(paths) === undefined) rmSync(paths.supervisor, { force: true });
+  } finally {
+    closeSync(folder);
+  }
 }
 
 /** Makes this process the home's supervisor; of several at once, one. Answers the one that is, where it is not this. */
@@ -87,6 +116,7 @@ export function claimHome(paths: HomePaths): ProcessName | undefined {
       }
       const other = runningSupervisor(paths);
       if (other !== undefined) return other;
+      removeStaleClaim(paths);
     }
   } finally {
     rmSync(mine, { force: true });

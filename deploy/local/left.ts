@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { createLocalProvider, leftovers } from "../../pool/provider/local/index.ts";
 import { type HomePaths, runningSupervisor } from "./home.ts";
+import { endServices } from "./services.ts";
 
 export interface LeftOnMachine {
   sandboxes: number;
@@ -12,8 +13,8 @@ export interface LeftOnMachine {
 }
 
 export async function leftBehind(paths: HomePaths): Promise<LeftOnMachine> {
-  const { sandboxes, processes, mounts } = await leftovers(paths.local);
-  return { sandboxes, processes, mounts };
+  const { sandboxes, processes, mounts, services } = await leftovers(paths.local);
+  return { sandboxes, processes: processes + services, mounts };
 }
 
 /** Ends what a killed mesh left in this home, its lease records among it. Does nothing where another process's is up:
@@ -21,6 +22,7 @@ export async function leftBehind(paths: HomePaths): Promise<LeftOnMachine> {
 export async function clearLeft(paths: HomePaths): Promise<void> {
   const supervisor = runningSupervisor(paths);
   if (supervisor !== undefined && supervisor.pid !== process.pid) return;
+  await endServices(paths);
   await endLocal(paths, pino({ level: "silent" }));
   rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
 }

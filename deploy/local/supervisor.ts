@@ -1,7 +1,7 @@
 // The process behind `sandmesh up`: nats-server and the pool as its children, kept running until it is told to stop;
 // then it releases everything, proves it, and ends. Run as `bun deploy/local/supervisor.ts HOME`; it says `ready` with
 // the mesh's address, as one line of JSON on stdout, when acquires are answered.
-import { rmSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import * as v from "valibot";
@@ -23,7 +23,7 @@ import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { type Child, keepRunning, lastLine } from "./child.ts";
-import { claimHome, type HomePaths, makeHome } from "./home.ts";
+import { claimHome, claimOf, type HomePaths, homePaths, makeHome } from "./home.ts";
 import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
 
 const TENANT = "default";
@@ -35,6 +35,9 @@ const POOL_START_MS = 30_000;
 const POOL_REFUSES = "status 2";
 /** All sandboxes are to be gone by then; what is not is said, and the provider's own backstop remains. */
 const DRAIN_MS = 60_000;
+
+/** How often the supervisor looks whether the home is still its own. */
+const CLAIM_MS = 1_000;
 
 /** What `sandmesh up` needs to know beyond its home. All optional; the environment variable SANDMESH_UP carries it. */
 export const UpOptions = v.object({
@@ -124,6 +127,7 @@ class Mesh {
   #pool: Child | undefined;
   #operator: Link | undefined;
   #stopping = false;
+  #stopped: Promise<void> | undefined;
 
   constructor(home: string, options: v.InferOutput<typeof UpOptions>) {
     this.#paths = makeHome(home);
@@ -187,10 +191,15 @@ class Mesh {
   }
 
   /** Ends all: sandboxes first, then the pool, then nats-server. */
-  async stop(): Promise<void> {
-    if (this.#stopping) return;
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
     this.#stopping = true;
-    rmSync(this.#paths.mesh, { force: true });
+    const removed = !existsSync(this.#paths.home);
+    this.#remove(this.#paths.mesh);
     const leases =
       this.#operator === undefined
         ? 0
@@ -206,9 +215,24 @@ class Mesh {
     const left = { ...(await leftBehind(this.#paths)), leases };
     await this.#server?.stop();
     this.#log.info(left, "down");
-    writePrivate(join(this.#paths.home, "down.json"), `${JSON.stringify(left)}\n`);
-    for (const file of [this.#paths.supervisor, this.#paths.credentials, this.#paths.observer])
-      rmSync(file, { force: true });
+    const { home, supervisor, credentials, observer } = this.#paths;
+    if (removed) {
+      // What ending it has made anew. Another mesh's home it is not yet.
+      if (claimOf(this.#paths) === "nobody's") this.#remove(home);
+      return;
+    }
+    writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
+    for (const file of [credentials, observer, supervisor]) this.#remove(file);
+  }
+
+  /** Never what has become another's. */
+  #remove(path: string): void {
+    if (claimOf(this.#paths) === "another's") return;
+    try {
+      rmSync(path, { recursive: true, force: true });
+    } catch (error) {
+      this.#log.error({ path, error: toSandmeshError(error).message }, "could not be removed");
+    }
   }
 }
 
@@ -230,6 +254,12 @@ if (import.meta.main) {
     await mesh.stop();
     process.exit(0);
   };
+  setInterval(() => {
+    const claim = claimOf(homePaths(home));
+    // The other's files are not to be touched; the kernel ends the children.
+    if (claim === "another's") process.exit(0);
+    if (claim === "nobody's") void end();
+  }, CLAIM_MS);
   process.on("SIGTERM", end);
   process.on("SIGINT", end);
   // Whoever waits for the line below was interrupted: what they began ends with them.

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import {
   ConnectionError,
+  FileError,
   InternalError,
   InvalidRequestError,
   NotFoundError,
@@ -13,6 +14,7 @@ import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
 import { type HomePaths, homePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
 import { clearLeft, leftBehind } from "./left.ts";
+import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 
 const Address = v.object({ url: v.string(), credentials: v.string() });
@@ -119,7 +121,8 @@ async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): P
  * and nothing is left of one. */
 export async function down(home: string): Promise<Left> {
   const paths = homePaths(home);
-  const supervisor = runningSupervisor(paths);
+  // One whose files were removed is found by its arguments.
+  const supervisor = runningSupervisor(paths) ?? unnamedSupervisor(paths);
   if (supervisor === undefined) return clearAfterDeath(paths);
   process.kill(supervisor.pid, "SIGTERM");
   const deadline = Date.now() + STOP_MS;
@@ -128,17 +131,45 @@ export async function down(home: string): Promise<Left> {
       throw new InternalError(`the mesh (pid ${supervisor.pid}) does not end; see ${paths.logs}`);
     await Bun.sleep(20);
   }
-  return v.parse(Left, JSON.parse(readFileSync(join(home, "down.json"), "utf8")));
+  return { ...(await allLeft(paths)), leases: leasesLeft(paths) };
+}
+
+/** Counted here, not believed: also what the mesh itself consists of. */
+async function allLeft(paths: HomePaths): Promise<Omit<Left, "leases">> {
+  const left = await leftBehind(paths);
+  return { ...left, processes: left.processes + countServices(paths) };
+}
+
+/** What the pool said to the supervisor; with the home its records went. */
+function leasesLeft(paths: HomePaths): number | null {
+  if (!existsSync(paths.home)) return 0;
+  try {
+    return v.parse(Left, JSON.parse(readFileSync(join(paths.home, "down.json"), "utf8"))).leases;
+  } catch {
+    return null;
+  }
 }
 
 /** After a killed supervisor: its children died with it, its sandboxes are ended here. */
 async function clearAfterDeath(paths: HomePaths): Promise<Left> {
-  const before = await leftBehind(paths);
-  const was = [paths.mesh, paths.credentials, paths.observer].filter((file) => existsSync(file));
+  const before = await allLeft(paths);
+  const was = [paths.mesh, paths.supervisor, paths.credentials, paths.observer].filter((file) =>
+    existsSync(file),
+  );
   if (was.length === 0 && before.sandboxes + before.processes + before.mounts === 0) {
     throw new NotFoundError(`no mesh is up in ${paths.home}`);
   }
+  const removed = !existsSync(paths.home);
   await clearLeft(paths);
-  for (const file of was) rmSync(file, { force: true });
-  return { ...(await leftBehind(paths)), leases: 0 };
+  for (const file of removed ? [paths.home] : was) removeOwn(file);
+  return { ...(await allLeft(paths)), leases: 0 };
+}
+
+function removeOwn(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch (cause) {
+    if (!(cause instanceof Error && "code" in cause && typeof cause.code === "string")) throw cause;
+    throw new FileError(`${path} could not be removed: ${cause.message}`, { reason: cause.code, cause });
+  }
 }

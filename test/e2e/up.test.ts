@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { homePaths, runningSupervisor } from "../../deploy/local/home.ts";
 import { down } from "../../deploy/local/up.ts";
+import { startOf } from "../../pool/provider/local/processes.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
 let home: string;
@@ -99,4 +100,66 @@ test("a folder that is there already, perhaps everybody's, keeps its mode when i
   expect((await sandmesh("up")).code).toBe(0);
   expect((await sandmesh("down")).code).toBe(0);
   expect((await stat(home)).mode & 0o7777).toBe(0o1777);
+});
+
+const processesOf = async (folder: string): Promise<string[]> => {
+  const found: string[] = [];
+  for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
+    const args = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
+    if (args.split("\0").some((arg) => arg === folder || arg.startsWith(`${folder}/`))) found.push(args);
+  }
+  return found;
+};
+
+test("a home that is removed while its mesh is up ends the mesh with its sandboxes, and nothing comes back", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  expect((await sandmesh("acquire", "host")).code).toBe(0);
+  expect((await processesOf(home)).length).toBeGreaterThan(3);
+  await rm(home, { recursive: true });
+  await until("the mesh's end", async () => (await processesOf(home)).length === 0, 30_000, 50);
+  expect(await readdir(home).catch(() => "none")).toBe("none");
+  expect((await sandmesh("down")).stderr).toContain("no mesh is up");
+});
+
+test("down of a mesh whose home was removed ends all of it, also with a killed supervisor", async () => {
+  for (const killed of [false, true]) {
+    expect((await sandmesh("up")).code).toBe(0);
+    expect((await sandmesh("acquire", "host")).code).toBe(0);
+    const { pid } = JSON.parse(await readFile(join(home, "supervisor.json"), "utf8"));
+    await rm(home, { recursive: true });
+    if (killed) process.kill(pid, "SIGKILL");
+    const ended = await sandmesh("down");
+    expect([ended.code, ended.stdout]).toEqual([
+      0,
+      "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n",
+    ]);
+    expect(await processesOf(home)).toEqual([]);
+  }
+});
+
+test("an up in a home that was removed while its mesh was up starts a new one, and the old one leaves it alone", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  const { pid } = JSON.parse(await readFile(join(home, "supervisor.json"), "utf8"));
+  await rm(home, { recursive: true });
+  expect((await sandmesh("up")).code).toBe(0);
+  await until("the old one's end", async () => startOf(pid) === undefined);
+  expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
+  expect((await sandmesh("down")).code).toBe(0);
+});
+
+test("of many that find a dead supervisor's claim at once, one has the home", async () => {
+  const claim = `import { claimHome, homePaths } from ${JSON.stringify(join(ROOT, "deploy", "local", "home.ts"))};
+const other = claimHome(homePaths(${JSON.stringify(home)}));
+console.log(other === undefined ? "mine" : "another's");
+await new Promise((end) => process.stdin.once("end", end).resume());`;
+  await writeFile(join(home, "supervisor.json"), JSON.stringify({ pid: 4_000_000, started: "1" }));
+  const all = Array.from({ length: 6 }, () =>
+    Bun.spawn([process.execPath, "-e", claim], { stdin: "pipe", stdout: "pipe", stderr: "inherit" }),
+  );
+  const lines = await Promise.all(
+    all.map(async ({ stdout }) => Buffer.from((await stdout.getReader().read()).value ?? []).toString()),
+  );
+  for (const child of all) child.stdin.end();
+  await Promise.all(all.map(({ exited }) => exited));
+  expect(lines.sort()).toEqual([...Array(5).fill("another's\n"), "mine\n"]);
 });

@@ -136,6 +136,20 @@ export class Cgroups {
     return 0;
   }
 
+  /** Processes in the sandbox's groups. */
+  processes(sandbox: string): number[] {
+    const pids = this.#hierarchies.flatMap((h) => {
+      try {
+        return readFileSync(join(this.#folder(h, sandbox), "cgroup.procs"), "utf8")
+          .trim()
+          .split("\n");
+      } catch {
+        return [];
+      }
+    });
+    return [...new Set(pids.map(Number))].filter((pid) => pid > 1);
+  }
+
   /** Removes the sandbox's groups; the ones still there (with a process that has not quite gone) are answered. */
   remove(sandbox: string): string[] {
     return this.#hierarchies.map((h) => this.#folder(h, sandbox)).filter((folder) => !removeGroup(folder));

@@ -35,6 +35,8 @@ export interface MarkedProcesses {
   pids: number[];
   /** Mounts that carry the mark, over all mount namespaces. */
   mounts: number;
+  /** Of the sandboxes that they are of, where the mark is the mesh's. */
+  sandboxes: Set<string>;
 }
 
 /** All processes of a mesh by kernel state alone: those in a mount namespace with a mount marked `mark`, and those
@@ -42,6 +44,7 @@ export interface MarkedProcesses {
 export async function findMarked(mark: string, stateDir?: string): Promise<MarkedProcesses> {
   const marked = new Map<string, number>();
   const pids: number[] = [];
+  const sandboxes = new Set<string>();
   let mounts = 0;
   for (const name of await readdir("/proc")) {
     const pid = Number(name);
@@ -50,7 +53,9 @@ export async function findMarked(mark: string, stateDir?: string): Promise<Marke
       const ns = readlinkSync(`/proc/${pid}/ns/mnt`);
       let count = marked.get(ns);
       if (count === undefined) {
-        count = countMarked(readFileSync(`/proc/${pid}/mountinfo`, "utf8"), mark);
+        const below = markedBelow(readFileSync(`/proc/${pid}/mountinfo`, "utf8"), mark);
+        for (const sandbox of below) if (sandbox !== "") sandboxes.add(sandbox);
+        count = below.length;
         marked.set(ns, count);
         mounts += count;
       }
@@ -64,11 +69,32 @@ export async function findMarked(mark: string, stateDir?: string): Promise<Marke
       // Ended while we looked, or another user's.
     }
   }
-  return { pids, mounts };
+  return { pids, mounts, sandboxes };
 }
 
-function countMarked(mountinfo: string, mark: string): number {
-  return mountinfo.split("\n").filter((line) => (line.split(" - ")[1] ?? "").includes(mark)).length;
+/** Of each mount with that mark, what of its source comes after it. */
+function markedBelow(mountinfo: string, mark: string): string[] {
+  return mountinfo.split("\n").flatMap((line) => {
+    const source = line.split(" - ")[1]?.split(" ")[1];
+    if (source === mark) return [""];
+    return source?.startsWith(`${mark}/`) ? [source.slice(mark.length + 1)] : [];
+  });
+}
+
+/** Kills processes as `find` names them until it names none. Throws ProviderError after `withinMs`. */
+export async function killAll(
+  what: string,
+  find: () => number[] | Promise<number[]>,
+  withinMs: number,
+): Promise<void> {
+  const until = Date.now() + withinMs;
+  for (;;) {
+    const left = await find();
+    if (left.length === 0) return;
+    if (Date.now() > until) throw new ProviderError(`${what} do not end: ${left.join(", ")}`);
+    for (const pid of left) kill({ pid, start: startOf(pid) ?? -1 });
+    await Bun.sleep(2);
+  }
 }
 
 /** The name that launcher.py gives itself, and its supervisors lose with their first step. */
@@ -76,17 +102,10 @@ export const LAUNCHER_NAME = "sandmesh-launch";
 const LAUNCHER_GONE_MS = 5_000;
 
 /** Ends the launchers of a state folder, whoever started them, and resolves when none is left. Throws ProviderError. */
-export async function endLaunchers(stateDir: string): Promise<void> {
-  const until = Date.now() + LAUNCHER_GONE_MS;
-  for (;;) {
-    const left = (await findMarked("/no mark/", stateDir)).pids.filter(
-      (pid) => nameOf(pid) === LAUNCHER_NAME,
-    );
-    if (left.length === 0) return;
-    if (Date.now() > until) throw new ProviderError(`launchers do not end: ${left.join(", ")}`);
-    for (const pid of left) kill({ pid, start: startOf(pid) ?? -1 });
-    await Bun.sleep(1);
-  }
+export function endLaunchers(stateDir: string): Promise<void> {
+  const launchers = async () =>
+    (await findMarked("/no mark/", stateDir)).pids.filter((pid) => nameOf(pid) === LAUNCHER_NAME);
+  return killAll("launchers", launchers, LAUNCHER_GONE_MS);
 }
 
 /** A process's name as it gave it to itself; empty where it is gone. */

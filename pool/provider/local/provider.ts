@@ -19,7 +19,7 @@ import { Launcher } from "./launch/launcher.ts";
 import { INSIDE, Layout, type Meta, namesIn, REMOVING } from "./layout.ts";
 import { type DefaultLimits, Limits } from "./limits.ts";
 import { makePlan } from "./plan.ts";
-import { endLaunchers } from "./processes.ts";
+import { endLaunchers, findMarked, killAll } from "./processes.ts";
 import { parseAddress } from "./relay/address.ts";
 import { RelayClient } from "./relay/relay.ts";
 import { removeSandbox } from "./removal.ts";
@@ -52,6 +52,8 @@ export interface LocalProvider extends Provider {
   /** The mesh goes down: removes all sandboxes, the relay and what the provider itself had running. Layers stay. */
   end(signal: AbortSignal): Promise<void>;
 }
+
+const END_DEADLINE_MS = 10_000;
 
 export function createLocalProvider(options: LocalOptions): LocalProvider {
   return new Local(options);
@@ -282,13 +284,18 @@ class Local implements LocalProvider {
 
   async end(signal: AbortSignal): Promise<void> {
     await this.#adopted;
+    const { stateDir, mark } = this.#layout;
     const ids = new Set([
       ...this.#creating.keys(),
+      // Also those whose files someone has removed.
+      ...(await findMarked(mark)).sandboxes,
       ...(await this.list(signal)).map(({ sandbox }) => sandbox),
     ]);
     await Promise.all([...ids].map((sandbox) => this.remove(sandbox, undefined, signal)));
     this.#exits.close();
     await Promise.all([this.#launcher.close(), this.#relay.end()]);
+    // A relay whose socket was removed, and supervisors of which no record is left.
+    await killAll("processes", async () => (await findMarked(mark, stateDir)).pids, END_DEADLINE_MS);
     this.#cgroups.close();
     for (const folder of [this.#layout.sandboxes, this.#layout.exits, this.#layout.relay]) {
       await rm(folder, { recursive: true, force: true });

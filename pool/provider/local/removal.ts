@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { ProviderError } from "../../../broker/contract/index.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { Identity, type Layout, REMOVING, readRecord } from "./layout.ts";
-import { findMarked, isAlive, kill } from "./processes.ts";
+import { findMarked, isAlive, kill, killAll } from "./processes.ts";
 import type { RelayClient } from "./relay/relay.ts";
 
 const GONE_DEADLINE_MS = 15_000;
@@ -27,6 +27,8 @@ export async function removeSandbox({ layout, cgroups, relay }: Removal, sandbox
   // A supervisor that has no first process yet would still make one.
   if (first === undefined) kill(supervisor);
   const until = Date.now() + GONE_DEADLINE_MS;
+  // Without its records (someone removed the folder) the kernel knows it: by its group, and by its mounts.
+  if (first === undefined) await killUnrecorded({ cgroups, layout }, sandbox);
   // The kernel lets a namespace's first process go only after all others of it have gone.
   await waitFor(
     () => !isAlive(first) && !isAlive(supervisor),
@@ -41,6 +43,12 @@ export async function removeSandbox({ layout, cgroups, relay }: Removal, sandbox
   await rm(join(layout.exits, sandbox), { force: true });
   await removeTree(removing);
   await verify({ layout, cgroups, relay }, sandbox, [first, supervisor]);
+}
+
+function killUnrecorded({ cgroups, layout }: Omit<Removal, "relay">, sandbox: string): Promise<void> {
+  const mark = `${layout.mark}/${sandbox}`;
+  const find = async () => [...cgroups.processes(sandbox), ...(await findMarked(mark)).pids];
+  return killAll(`processes of sandbox ${sandbox}`, find, GONE_DEADLINE_MS);
 }
 
 async function verify(
