@@ -36,6 +36,9 @@ test("a value that cannot be is refused by name, not replaced by the default", (
     [{ confirmMs: 0 }, "confirmMs"],
     [{ operatorUser: "sb-1" }, "operatorUser"],
     [{ providers: [{ name: "A.B" }] }, "providers.0.name"],
+    [{ providers: [{ name: "local", weight: -1 }] }, "providers.0.weight"],
+    // Whose a recorded sandbox is must stay one answer.
+    [{ providers: [{ name: "local" }, { name: "local" }] }, "two of one name"],
   ] as const) {
     const read = () => withFile({ ...MINIMAL, ...bad }, (file) => readPoolConfig(file, {}));
     expect(read).toThrow(InvalidRequestError);

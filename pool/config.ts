@@ -61,11 +61,26 @@ export const PoolLimits = v.object({
   ),
   reconcileMs: ms(30_000, "Between two comparisons with the provider's list, which find orphans and losses"),
   providerListMs: ms(30_000, "One call to a provider's list"),
+  providerPassMs: ms(
+    90_000,
+    "How long a provider that had no room, no rights or no answer is passed over where another can; longer than reconcileMs and providerListMs, so that one that stays away is not tried in between",
+  ),
   tombstoneMs: ms(600_000, "How long the end of an acquire is remembered, for those who ask again"),
   maxTombstones: count(100_000, 1, 10_000_000, "Remembered ends; about 2 KiB each"),
   validateCacheMs: ms(10_000, "A spec that a provider found good is not shown to it again within this"),
 });
 export type PoolLimits = v.InferOutput<typeof PoolLimits>;
+
+/** One provider of the pool's. */
+export const ProviderEntry = v.object({
+  /** In records, grants and metrics, and what a spec may ask for: never to be given to another cluster or namespace. */
+  name: Id,
+  /** Default the name: `kubernetes`, `local` or `simulated`. */
+  kind: v.exactOptional(Id),
+  weight: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000)), 0),
+  settings: v.optional(v.record(v.string(), v.unknown()), {}),
+});
+export type ProviderEntry = v.InferOutput<typeof ProviderEntry>;
 
 export const PoolConfig = v.object({
   ...PoolLimits.entries,
@@ -80,9 +95,15 @@ export const PoolConfig = v.object({
   credentialsFile: v.pipe(v.string(), v.description("The pool's .creds file")),
   keysFile: v.pipe(v.string(), v.description("The signing keys with which it mints")),
   providers: v.pipe(
-    v.array(v.object({ name: Id, settings: v.optional(v.record(v.string(), v.unknown()), {}) })),
+    v.array(ProviderEntry),
     v.minLength(1),
-    v.description("In the order in which they are asked whether they can"),
+    v.check(
+      (entries) => new Set(entries.map(({ name }) => name)).size === entries.length,
+      "two of one name; give each its own, and say `kind`",
+    ),
+    v.description(
+      "{name, kind, weight, settings}: those with a weight share what they can by it; the others are spares, in their order",
+    ),
   ),
   recordReplicas: v.optional(
     v.pipe(v.picklist([1, 3, 5]), v.description("Copies of the records in a NATS cluster; 3 there")),

@@ -42,9 +42,7 @@ async function main(): Promise<void> {
         });
   if (http !== undefined) log.info({ url: http.url }, "serving health and metrics");
   const providers = await Promise.all(
-    config.providers.map(async ({ name, settings }) =>
-      meteredProvider(await makeProvider(name, settings, log), metrics),
-    ),
+    config.providers.map(async (entry) => meteredProvider(await makeProvider(entry, log), metrics)),
   );
   const link = await connect({
     urls: config.urls,
@@ -61,6 +59,7 @@ async function main(): Promise<void> {
     store: meteredRecords(await openRecords(link, log, { replicas: config.recordReplicas }), metrics),
     minter,
     providers,
+    weights: Object.fromEntries(config.providers.map(({ name, weight }) => [name, weight])),
     daemonUrls: config.daemonUrls ?? config.urls,
     ca,
     limits: config,

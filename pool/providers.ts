@@ -2,9 +2,10 @@
 import type { Logger } from "pino";
 import * as v from "valibot";
 import { check, InvalidRequestError } from "../broker/contract/index.ts";
+import type { ProviderEntry } from "./config.ts";
 import type { Provider } from "./provider/provider.ts";
 
-type Make = (settings: Record<string, unknown>, log: Logger) => Promise<Provider>;
+type Make = (settings: Record<string, unknown>, log: Logger, name: string) => Promise<Provider>;
 
 const LocalSettings = v.strictObject({
   stateDir: v.pipe(v.string(), v.startsWith("/", "must be absolute")),
@@ -21,32 +22,31 @@ const LocalSettings = v.strictObject({
 });
 
 const PROVIDERS: Record<string, Make> = {
-  async kubernetes(settings, log) {
+  async kubernetes(settings, log, name) {
     const { createKubernetesProvider, KubernetesSettings } = await import("./provider/kubernetes/index.ts");
-    return createKubernetesProvider(check(KubernetesSettings, settings), log);
+    return createKubernetesProvider(check(KubernetesSettings, settings), log, name);
   },
-  async local(settings, log) {
+  async local(settings, log, name) {
     const { createLocalProvider } = await import("./provider/local/index.ts");
-    return createLocalProvider({ ...check(LocalSettings, settings), log });
+    return createLocalProvider({ ...check(LocalSettings, settings), log, name });
   },
-  async simulated(settings) {
+  async simulated(settings, _log, name) {
     const { createSimulatedProvider, SimulatedSettings } = await import("./provider/simulated/index.ts");
-    return createSimulatedProvider(check(SimulatedSettings, settings));
+    return createSimulatedProvider(check(SimulatedSettings, settings), undefined, name);
   },
 };
 
-/** Throws InvalidRequestError for a name that there is none of, or settings that cannot be. */
+/** Throws InvalidRequestError for a kind that there is none of, or settings that cannot be. */
 export async function makeProvider(
-  name: string,
-  settings: Record<string, unknown>,
+  { name, kind = name, settings }: Pick<ProviderEntry, "name" | "kind" | "settings">,
   log: Logger,
 ): Promise<Provider> {
-  const make = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined;
+  const make = Object.hasOwn(PROVIDERS, kind) ? PROVIDERS[kind] : undefined;
   if (make === undefined) {
     const known = Object.keys(PROVIDERS).join(", ");
-    throw new InvalidRequestError(`no provider ${JSON.stringify(name)}; there are: ${known}`, {
+    throw new InvalidRequestError(`no provider ${JSON.stringify(kind)}; there are: ${known}`, {
       field: "providers",
     });
   }
-  return make(settings, log.child({ provider: name }));
+  return make(settings, log.child({ provider: name }), name);
 }

@@ -2,6 +2,9 @@
 import type { ErrorCode, WireError } from "../../broker/contract/index.ts";
 import type { End, ReplyTo } from "./record.ts";
 
+/** What the provider has of a recorded sandbox: undefined where nothing, `unknown` where it could not be asked. */
+export type FoundAgain = { uid: string; failed: string | undefined } | "unknown" | undefined;
+
 export type SandboxEvent =
   /** The provider was called. */
   | { type: "create_begun" }
@@ -25,7 +28,7 @@ export type SandboxEvent =
   /** The server was away and is back. */
   | { type: "outage_over" }
   /** A pool started and found this record; `listed` is what the provider has of it. */
-  | { type: "recovered"; listed: { uid: string; failed: string | undefined } | undefined };
+  | { type: "recovered"; listed: FoundAgain };
 
 export type Answer =
   | { type: "grant" }

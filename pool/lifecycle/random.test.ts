@@ -41,7 +41,14 @@ function randomEvent(random: ReturnType<typeof randomOf>, generation: number): S
     { type: "removed" },
     { type: "remove_failed" },
     { type: "outage_over" },
-    { type: "recovered", listed: random.chance(0.5) ? { uid: "u1", failed: undefined } : undefined },
+    {
+      type: "recovered",
+      listed: random.chance(0.2)
+        ? "unknown"
+        : random.chance(0.5)
+          ? { uid: "u1", failed: undefined }
+          : undefined,
+    },
   ];
   const event = events[random.below(events.length)];
   if (event === undefined) throw new Error("no event");

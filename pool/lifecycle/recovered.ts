@@ -2,22 +2,19 @@
 import { BootFailedError } from "../../broker/contract/index.ts";
 import type { Step } from "./end.ts";
 import { endWith, stay } from "./end.ts";
-import type { Effect, Limits } from "./events.ts";
+import type { Effect, FoundAgain, Limits } from "./events.ts";
 import { isEnding, isPending, type SandboxRecord, VOLATILE } from "./record.ts";
 import { remove, somethingAppeared } from "./removal.ts";
 
-/** `listed` is what the provider has of it: undefined where nothing. */
-export function stepRecovered(
-  record: SandboxRecord,
-  listed: { uid: string; failed: string | undefined } | undefined,
-  now: number,
-  limits: Limits,
-): Step {
+export function stepRecovered(record: SandboxRecord, listed: FoundAgain, now: number, limits: Limits): Step {
   if (isEnding(record.state)) return remove(record);
-  if (record.state === "gone") return listed === undefined ? stay(record) : somethingAppeared(record);
+  if (record.state === "gone") {
+    return listed === undefined || listed === "unknown" ? stay(record) : somethingAppeared(record);
+  }
   if (isPending(record.state)) return recoverPending(record, listed, now, limits);
   if (listed === undefined) return endWith(record, { reason: "deleted", event: "lost" });
-  const found = { ...record, uid: listed.uid, createdAt: record.createdAt ?? now };
+  const uid = listed === "unknown" ? record.uid : listed.uid;
+  const found = { ...record, uid, createdAt: record.createdAt ?? now };
   if (record.state === "leased") return { record: found, effects: [{ type: "control", verb: "renew" }] };
   // The old pool may have died before it could tell anyone.
   return tellAgain(found, now, limits);
@@ -46,15 +43,16 @@ export function stepOutageOver(before: SandboxRecord, now: number, limits: Limit
   return { record: { ...record, bootDeadlineAt }, effects: [] };
 }
 
-function recoverPending(
-  record: SandboxRecord,
-  listed: { uid: string; failed: string | undefined } | undefined,
-  now: number,
-  limits: Limits,
-): Step {
+function recoverPending(record: SandboxRecord, listed: FoundAgain, now: number, limits: Limits): Step {
   // Its daemon could not enrol or say ready while no pool was there.
   const bootDeadlineAt = Math.max(record.bootDeadlineAt, now + limits.recoveryGraceMs);
   const next = { ...record, bootDeadlineAt };
+  if (listed === "unknown") {
+    // Where it enrolled it is there, or was; else the create is sent (again), and waits for the provider's return.
+    if (record.publicKey === undefined)
+      return { record: { ...next, state: "intended" }, effects: [{ type: "create" }] };
+    return { record: { ...next, createdAt: record.createdAt ?? now, state: "booting" }, effects: [] };
+  }
   if (listed?.failed !== undefined) {
     const { sandbox } = record;
     const error = new BootFailedError(listed.failed, { sandbox, reason: "exited" });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { dueAt } from "./deadline.ts";
-import type { Effect, SandboxEvent } from "./events.ts";
+import type { Effect, FoundAgain, SandboxEvent } from "./events.ts";
 import { decodeRecord, encodeRecord, type SandboxRecord } from "./record.ts";
 import { step } from "./step.ts";
 import { intended, LIMITS, REPLY, T0 } from "./testing.ts";
@@ -236,10 +236,7 @@ describe("the duty to remove", () => {
 });
 
 describe("recovery", () => {
-  const recovered = (listed: { uid: string; failed: string | undefined } | undefined): SandboxEvent => ({
-    type: "recovered",
-    listed,
-  });
+  const recovered = (listed: FoundAgain): SandboxEvent => ({ type: "recovered", listed });
   const there = recovered({ uid: "u1", failed: undefined });
   const missing = recovered(undefined);
 
@@ -253,6 +250,16 @@ describe("recovery", () => {
     expect(kinds(play(leased(), there).effects)).toEqual(["control renew"]);
     expect(play(leased(), missing).record).toMatchObject({ state: "lost", end: { reason: "deleted" } });
     expect(play(granted(), missing).record.state).toBe("lost");
+  });
+
+  test("what a provider that is away may have is neither lost nor there; what was not begun is sent to it", () => {
+    const unknown = recovered("unknown");
+    expect(kinds(play(leased(), unknown).effects)).toEqual(["control renew"]);
+    expect(play(leased(), unknown).record).toMatchObject({ state: "leased", uid: leased().uid });
+    expect(kinds(play(granted(), unknown).effects)).toEqual(["control grant", "answer grant"]);
+    expect(kinds(play(intended(), unknown).effects)).toEqual(["create"]);
+    expect(kinds(play(play(leased(), release).record, unknown).effects)).toEqual(["remove"]);
+    expect(kinds(play(play(leased(), release, removed).record, unknown).effects)).toEqual([]);
   });
 
   test("a duty to remove is taken up again, and a tombstone that has a body is removed", () => {

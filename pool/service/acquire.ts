@@ -22,7 +22,7 @@ import { type Core, respondError } from "./core.ts";
 import { Head, intentOf, type Waiting } from "./intent.ts";
 import type { Runs } from "./runs.ts";
 import { leaseKey, type Sandboxes } from "./sandboxes.ts";
-import { Specs } from "./specs.ts";
+import { type Able, Specs } from "./specs.ts";
 
 /** How an acquire ended that never got a sandbox: for those who ask again. */
 interface Refused {
@@ -96,16 +96,16 @@ export class Acquires {
       live,
       requestedAt: this.#core.now(),
       replies: [reply],
-      provider: undefined,
+      able: undefined,
     };
     this.#enter(key, waiting);
     // Only of those that will wait, for a burst of thousands is noise enough.
     if (this.#sandboxes.starting + this.#waiting.size > this.#core.limits.maxBooting) this.#announce(waiting);
-    const provider = this.#specs.provider(known);
-    if (typeof provider === "string") this.#push(key, waiting, provider);
+    const able = this.#specs.able(known);
+    if (!(able instanceof Promise)) this.#push(key, waiting, able);
     else {
-      provider.then(
-        (name) => this.#push(key, waiting, name),
+      able.then(
+        (names) => this.#push(key, waiting, names),
         (thrown: unknown) => this.#refuse(key, waiting, toSandmeshError(thrown)),
       );
     }
@@ -151,10 +151,10 @@ export class Acquires {
     this.#core.deadlines.clear(DEADLINE + key);
   }
 
-  #push(key: string, waiting: Waiting, provider: string): void {
+  #push(key: string, waiting: Waiting, able: Able): void {
     // Cancelled, or out of time, while the provider looked at its spec.
     if (this.#waiting.get(key) !== waiting) return;
-    waiting.provider = provider;
+    waiting.able = able;
     if (this.#queue.push(waiting)) this.#soon();
     else this.#refuse(key, waiting, new QueueFullError("the queue is full; ask again later"));
   }
@@ -235,9 +235,9 @@ export class Acquires {
       }
       const waiting = this.#queue.take((run) => this.#mayBegin(run));
       // Those whose turn it is leave the last places to runs that have few booting.
-      if (waiting === undefined) return;
+      if (waiting?.able === undefined) return;
       this.#bucket = decision.bucket;
-      this.#begin(waiting, now);
+      this.#begin(waiting, waiting.able, now);
     }
   }
 
@@ -250,20 +250,19 @@ export class Acquires {
   }
 
   /** The intent: from here on the pool owes either a grant or a removal. */
-  #begin(waiting: Waiting, now: number): void {
+  #begin(waiting: Waiting, able: Able, now: number): void {
     this.#leave(leaseKey(waiting.tenant, waiting.id), waiting);
     const { limits, meter } = this.#core;
     meter.step("queued", now - waiting.requestedAt);
-    const record = intentOf(waiting, this.#warnings(waiting), limits, now);
+    // Not before its turn: who refuses by then is passed over.
+    const provider = this.#core.choice.pick(able, now);
+    const record = intentOf(waiting, provider, this.#warnings(waiting, provider), limits, now);
     this.#sandboxes.add(record, [{ type: "write" }, { type: "event", what: "creating" }, { type: "create" }]);
   }
 
-  #warnings({ provider, known }: Waiting): string[] | undefined {
+  #warnings({ known }: Waiting, provider: string): string[] | undefined {
     const ignored = known.unknown.map((field) => `${field}: there is no such field; it was ignored`);
-    const warnings = [
-      ...ignored,
-      ...(this.#core.providers.get(provider ?? "")?.warnings?.(known.spec) ?? []),
-    ];
+    const warnings = [...ignored, ...(this.#core.providers.get(provider)?.warnings?.(known.spec) ?? [])];
     return warnings.length === 0 ? undefined : warnings;
   }
 

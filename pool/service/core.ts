@@ -8,6 +8,7 @@ import type { ReplyTo } from "../lifecycle/record.ts";
 import type { Provider } from "../provider/provider.ts";
 import type { Deadlines } from "../reaper/deadlines.ts";
 import type { RecordStore } from "../records/store.ts";
+import type { ProviderChoice } from "./choice.ts";
 import type { Counters } from "./counters.ts";
 import type { Meter } from "./meter.ts";
 
@@ -21,6 +22,7 @@ export interface Core {
   readonly store: RecordStore;
   readonly minter: Minter;
   readonly providers: ReadonlyMap<string, Provider>;
+  readonly choice: ProviderChoice;
   readonly deadlines: Deadlines;
   readonly counters: Counters;
   readonly meter: Meter;

@@ -12,6 +12,7 @@ import {
 import type { Answer, Effect, SandboxEvent } from "../lifecycle/events.ts";
 import type { ReplyTo, SandboxRecord } from "../lifecycle/record.ts";
 import type { Provider } from "../provider/provider.ts";
+import { isRefusal } from "./choice.ts";
 import { type Core, respond } from "./core.ts";
 import { grantOf } from "./grant.ts";
 import type { Removals } from "./removals.ts";
@@ -95,6 +96,12 @@ export class Effects {
         { sandbox: record.sandbox, code: error.code, error: error.message },
         "create failed",
       );
+      // A provider that does not even refuse is one that cannot be reached.
+      const hung = live.record.end?.reason === "boot_timeout";
+      if (hung || isRefusal(error)) {
+        const why = hung ? "a create had no answer within the boot's time" : error.message;
+        this.#core.choice.passOver(record.provider, why, this.#core.now());
+      }
       this.apply(live, { type: "create_failed", error: error.toWire() });
     } finally {
       live.create = undefined;

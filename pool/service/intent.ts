@@ -4,7 +4,7 @@ import { AcquireRequest, newSandboxId } from "../../broker/contract/index.ts";
 import type { PoolLimits } from "../config.ts";
 import { type ReplyTo, type SandboxRecord, VOLATILE } from "../lifecycle/record.ts";
 import type { LiveRun } from "./runs.ts";
-import type { KnownSpec } from "./specs.ts";
+import type { Able, KnownSpec } from "./specs.ts";
 
 /** The spec is checked apart, once for all acquires that carry the same. */
 export const Head = v.omit(AcquireRequest, ["spec"]);
@@ -22,17 +22,19 @@ export interface Waiting {
   readonly live: LiveRun;
   readonly requestedAt: number;
   replies: ReplyTo[];
-  provider: string | undefined;
+  /** The providers that can; undefined while they are asked. */
+  able: Able | undefined;
 }
 
 /** The record of a sandbox that is about to be made at `now` (ms since the epoch). */
 export function intentOf(
   waiting: Waiting,
+  provider: string,
   warnings: string[] | undefined,
   limits: PoolLimits,
   now: number,
 ): SandboxRecord {
-  const { head, known, provider } = waiting;
+  const { head, known } = waiting;
   return {
     version: 1,
     sandbox: newSandboxId(),
@@ -41,7 +43,7 @@ export function intentOf(
     run: waiting.live.record.run,
     lease: waiting.id,
     digest: waiting.digest,
-    provider: provider ?? "",
+    provider,
     image: known.spec.image,
     spec: known.spec,
     warnings,

@@ -13,6 +13,7 @@ import { Deadlines } from "../reaper/deadlines.ts";
 import type { RecordStore } from "../records/store.ts";
 import { Acquires } from "./acquire.ts";
 import { subscribeAdvisories } from "./advisories.ts";
+import { isRefusal, ProviderChoice, type Weights } from "./choice.ts";
 import type { Core, Minter } from "./core.ts";
 import { type Counters, newCounters } from "./counters.ts";
 import { Daemons } from "./daemons.ts";
@@ -32,8 +33,10 @@ export interface PoolOptions {
   link: Link;
   store: RecordStore;
   minter: Minter;
-  /** In the order in which they are asked whether they can; closed by the pool at its end. */
+  /** Of different names; closed by the pool at its end. */
   providers: readonly Provider[];
+  /** By name; of what is left out 0 (choice.ts). */
+  weights?: Weights;
   /** NATS servers as sandboxes reach them. */
   daemonUrls: readonly string[];
   /** PEM of the CA, where they speak TLS. */
@@ -111,9 +114,14 @@ class RunningPool implements Pool {
     const { link, store, minter, providers, daemonUrls, ca, name = "pool" } = options;
     const log = options.log ?? pino({ level: "silent" });
     const operator = options.operator ?? { tenant: "default", user: "operator" };
+    const limits = poolLimits(options.limits);
+    const choice = new ProviderChoice(options.weights ?? {}, limits.providerPassMs, (provider, why) =>
+      log.warn({ provider, why }, "the provider is passed over for a while, where others can"),
+    );
     const core: Core = {
       name,
-      limits: poolLimits(options.limits),
+      limits,
+      choice,
       link,
       store,
       minter,
@@ -152,7 +160,7 @@ class RunningPool implements Pool {
     const { link, providers, log, name } = this.#core;
     await recover(this.#core, this.#sandboxes, this.#runs, this.#reconciler);
     for (const provider of providers.values()) {
-      this.#unwatch.push(provider.watch((event) => this.#providerEvent(event)));
+      this.#unwatch.push(provider.watch((event) => this.#providerEvent(provider.name, event)));
     }
     const queue = { queue: QUEUE_GROUP };
     this.#subscriptions.push(
@@ -261,11 +269,12 @@ class RunningPool implements Pool {
     for (const live of [...this.#sandboxes.all()]) this.#sandboxes.apply(live, { type: "outage_over" });
   }
 
-  #providerEvent(event: ProviderEvent): void {
+  #providerEvent(provider: string, event: ProviderEvent): void {
     const live = this.#sandboxes.get(event.sandbox);
-    if (live === undefined) return;
+    if (live === undefined || live.record.provider !== provider) return;
     if (event.type === "failed") {
       const { code, reason, message } = event;
+      if (isRefusal(event)) this.#core.choice.passOver(provider, message, this.#core.now());
       this.#sandboxes.apply(live, { type: "provider_failed", code, reason, message });
     } else if (event.type === "lost") {
       const { reason, message } = event;

@@ -46,7 +46,9 @@ export class Reconciler {
       this.#counts.set(provider, { count: listed.length, at: this.#core.now() });
       return listed;
     } catch (thrown) {
-      throw toSandmeshError(thrown);
+      const error = toSandmeshError(thrown);
+      this.#core.choice.passOver(provider.name, error.message, this.#core.now());
+      throw error;
     } finally {
       signal.removeEventListener("abort", onAbort);
     }
@@ -64,20 +66,21 @@ export class Reconciler {
   }
 
   async reconcile(): Promise<void> {
-    for (const provider of this.#core.providers.values()) {
-      const startedAt = this.#core.now();
-      try {
-        const listed = await this.list(provider);
-        await this.removeOrphans(provider, listed);
-        this.#findLost(provider, listed, startedAt);
-      } catch (error) {
-        this.#core.log.warn(
-          { provider: provider.name, error: String(error) },
-          "the provider could not be listed",
-        );
-      }
-    }
+    // At once: one that does not answer keeps no other waiting.
+    await Promise.all([...this.#core.providers.values()].map((provider) => this.#compare(provider)));
     this.arm();
+  }
+
+  async #compare(provider: Provider): Promise<void> {
+    const startedAt = this.#core.now();
+    try {
+      const listed = await this.list(provider);
+      await this.removeOrphans(provider, listed);
+      this.#findLost(provider, listed, startedAt);
+    } catch (error) {
+      const { name } = provider;
+      this.#core.log.warn({ provider: name, error: String(error) }, "the provider could not be listed");
+    }
   }
 
   arm(): void {

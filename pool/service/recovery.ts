@@ -8,7 +8,8 @@ import type { Runs } from "./runs.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
 /** Resolves when all that was known is taken up again. Throws what the store throws, and SandmeshErrors where a
- * provider cannot be listed: a pool that guessed would take what is there for lost. */
+ * none of the providers can be listed. What one of several has, that cannot be reached, is neither taken for lost nor
+ * for there: the comparison after its return tells. */
 export async function recover(
   core: Core,
   sandboxes: Sandboxes,
@@ -17,12 +18,18 @@ export async function recover(
 ): Promise<void> {
   const { sandboxes: records, runs: runRecords } = await core.store.load();
   const listed = new Map<string, Map<string, Listed>>();
-  for (const provider of core.providers.values()) {
-    listed.set(provider.name, new Map((await reconciler.list(provider)).map((each) => [each.sandbox, each])));
+  const providers = [...core.providers.values()];
+  const lists = await Promise.allSettled(providers.map((provider) => reconciler.list(provider)));
+  const failure = lists.find((list) => list.status === "rejected");
+  if (failure !== undefined && lists.every((list) => list.status === "rejected")) throw failure.reason;
+  for (const [i, { name }] of providers.entries()) {
+    const list = lists[i];
+    if (list?.status === "fulfilled")
+      listed.set(name, new Map(list.value.map((each) => [each.sandbox, each])));
   }
   for (const run of runRecords) runs.recover(run);
   for (const record of records) takeUp(core, sandboxes, record, listed.get(record.provider));
-  for (const provider of core.providers.values())
+  for (const provider of providers)
     await reconciler.removeOrphans(provider, [...(listed.get(provider.name)?.values() ?? [])]);
   if (records.length > 0) core.log.info({ sandboxes: records.length, runs: runRecords.length }, "recovered");
 }
@@ -34,6 +41,10 @@ function takeUp(
   listed: Map<string, Listed> | undefined,
 ): void {
   const live = sandboxes.add(record, []);
+  if (listed === undefined && core.providers.has(record.provider)) {
+    sandboxes.apply(live, { type: "recovered", listed: "unknown" });
+    return;
+  }
   // Of a provider that is not configured any more: it can neither be found nor removed, and must not be forgotten.
   if (listed === undefined) {
     core.log.error({ sandbox: record.sandbox, provider: record.provider }, "its provider is not configured");

@@ -6,7 +6,6 @@ import {
   InvalidRequestError,
   type SandboxSpec,
   SandboxSpec as SandboxSpecSchema,
-  type SandmeshError,
   toSandmeshError,
   UnsupportedError,
 } from "../../broker/contract/index.ts";
@@ -18,10 +17,13 @@ export interface KnownSpec {
   readonly digest: string;
   /** Fields that this version does not know: ignored, as all of the wire are, but told. */
   readonly unknown: readonly string[];
-  /** The provider that can, while that is fresh. */
-  chosen: { provider: string; until: number } | undefined;
-  choosing: Promise<string> | undefined;
+  /** The providers that can, while that is fresh. */
+  asked: { able: Able; until: number } | undefined;
+  asking: Promise<Able> | undefined;
 }
+
+/** Names, in the order of the settings. */
+export type Able = readonly [string, ...string[]];
 
 const MAX_KNOWN = 256;
 /** Larger ones (big environments) are parsed each time; they do not stay in memory. */
@@ -44,7 +46,7 @@ export class Specs {
     const { spec } = check(Wrapped, { spec: given });
     const digest = createHash("sha256").update(JSON.stringify(spec)).digest("base64url").slice(0, 22);
     const unknown = unknownFields(given, SandboxSpecSchema.entries).map((name) => `spec.${name}`);
-    const fresh: KnownSpec = { spec, digest, unknown, chosen: undefined, choosing: undefined };
+    const fresh: KnownSpec = { spec, digest, unknown, asked: undefined, asking: undefined };
     if (key !== undefined) this.#remember(key, fresh);
     return fresh;
   }
@@ -57,35 +59,32 @@ export class Specs {
     }
   }
 
-  /** The provider for it: at once where that is known, else when asked. */
-  provider(known: KnownSpec): string | Promise<string> {
-    if (known.chosen !== undefined && known.chosen.until > this.#core.now()) return known.chosen.provider;
-    known.choosing ??= this.#choose(known).finally(() => {
-      known.choosing = undefined;
+  /** The providers that can: at once where that is known, else when asked. */
+  able(known: KnownSpec): Able | Promise<Able> {
+    if (known.asked !== undefined && known.asked.until > this.#core.now()) return known.asked.able;
+    known.asking ??= this.#ask(known).finally(() => {
+      known.asking = undefined;
     });
-    return known.choosing;
+    return known.asking;
   }
 
   /** Rejects with the error of the first provider where none can. */
-  async #choose(known: KnownSpec): Promise<string> {
+  async #ask(known: KnownSpec): Promise<Able> {
     const { spec } = known;
-    let first: SandmeshError | undefined;
-    for (const [name, provider] of this.#core.providers) {
-      if (spec.provider !== undefined && spec.provider !== name) continue;
-      try {
-        await provider.validate(spec);
-        known.chosen = { provider: name, until: this.#core.now() + this.#core.limits.validateCacheMs };
-        return name;
-      } catch (thrown) {
-        first ??= toSandmeshError(thrown);
-      }
-    }
-    throw (
-      first ??
-      new UnsupportedError(`this pool has no provider ${JSON.stringify(spec.provider)}`, {
-        field: "spec.provider",
-      })
+    const asked = [...this.#core.providers].filter(([name]) => (spec.provider ?? name) === name);
+    const answers = await Promise.allSettled(asked.map(([, provider]) => provider.validate(spec)));
+    const [first, ...others] = asked.flatMap(([name], i) =>
+      answers[i]?.status === "fulfilled" ? [name] : [],
     );
+    if (first === undefined) {
+      const refusal = answers.find((answer) => answer.status === "rejected");
+      if (refusal !== undefined) throw toSandmeshError(refusal.reason);
+      const field = "spec.provider";
+      throw new UnsupportedError(`this pool has no provider ${JSON.stringify(spec.provider)}`, { field });
+    }
+    const able: Able = [first, ...others];
+    known.asked = { able, until: this.#core.now() + this.#core.limits.validateCacheMs };
+    return able;
   }
 }
 

@@ -200,7 +200,7 @@ test("the pool and its provider take the settings that are rendered", async () =
     const config = readPoolConfig(file, {});
     expect(config).toMatchObject({ maxBooting: 7, recordReplicas: 3, httpListen: "0.0.0.0:8080" });
     const [provider] = config.providers;
-    const made = await makeProvider("kubernetes", provider?.settings ?? {}, quiet);
+    const made = await makeProvider({ name: "kubernetes", settings: provider?.settings ?? {} }, quiet);
     await made.close();
   }
 });

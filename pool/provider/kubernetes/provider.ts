@@ -28,12 +28,16 @@ export interface KubernetesProvider extends Provider {
 }
 
 /** Nothing is asked of the cluster before the first call. Throws InvalidRequestError for an unusable kubeconfig. */
-export function createKubernetesProvider(settings: KubernetesSettings, log: Log): KubernetesProvider {
-  return new Kubernetes(settings, log);
+export function createKubernetesProvider(
+  settings: KubernetesSettings,
+  log: Log,
+  name = "kubernetes",
+): KubernetesProvider {
+  return new Kubernetes(settings, log, name);
 }
 
 class Kubernetes implements KubernetesProvider {
-  readonly name = "kubernetes";
+  readonly name: string;
   readonly #settings: KubernetesSettings;
   readonly #log: Log;
   readonly #transport: Transport;
@@ -46,7 +50,8 @@ class Kubernetes implements KubernetesProvider {
   readonly #removing = new Map<string, number>();
   readonly #closed = new AbortController();
 
-  constructor(settings: KubernetesSettings, log: Log) {
+  constructor(settings: KubernetesSettings, log: Log, name: string) {
+    this.name = name;
     this.#settings = settings;
     this.#log = log;
     this.#transport = new Transport(openAccess(settings.kubeconfig, settings.context), settings);

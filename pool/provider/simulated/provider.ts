@@ -39,17 +39,19 @@ const UNSUPPORTED = ["volumes", "sidecars", "extended_resources", "entrypoint", 
 export async function createSimulatedProvider(
   given: v.InferInput<typeof SimulatedSettings> = {},
   worlds?: readonly World[],
+  name?: string,
 ): Promise<SimulatedProvider> {
   const settings = v.parse(SimulatedSettings, given);
-  return new SimulatedProvider(settings, worlds ?? worldsOf(settings));
+  return new SimulatedProvider(settings, worlds ?? worldsOf(settings), name);
 }
 
 export class SimulatedProvider implements Provider {
-  readonly name = "simulated";
+  readonly name: string;
   readonly #settings: SimulatedSettings;
   readonly #worlds: readonly World[];
 
-  constructor(settings: SimulatedSettings, worlds: readonly World[]) {
+  constructor(settings: SimulatedSettings, worlds: readonly World[], name = "simulated") {
+    this.name = name;
     this.#settings = settings;
     this.#worlds = worlds;
   }
