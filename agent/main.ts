@@ -1,7 +1,6 @@
 // The daemon's entry: `sandmesh-agent` starts it in a sandbox. Enrols, says ready, executes until it is released.
 import { statSync } from "node:fs";
 import { stat } from "node:fs/promises";
-import { parseArgs } from "node:util";
 import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
 import { type End, openEndpoint, RETENTION, type Retention } from "../broker/endpoint/index.ts";
 import { Commands } from "./exec/exec.ts";
@@ -13,6 +12,7 @@ import { dialer } from "./process/dial.ts";
 import { bytesOf, commandEnvironment, type Environment } from "./process/environment.ts";
 import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
 import { memoryLimitBytes } from "./process/oom.ts";
+import { readArguments } from "./process/options.ts";
 import { settleProcess } from "./process/settle.ts";
 import { DAEMON_VERSION } from "./process/version.ts";
 
@@ -56,22 +56,13 @@ interface Options {
   say: string | undefined;
 }
 
-/** Throws InvalidRequestError or parseArgs' TypeError on what it does not know. */
+/** Throws InvalidRequestError on what it does not know. */
 function readOptions(args: string[]): Options {
-  const text = { type: "string" } as const;
-  const flag = { type: "boolean" } as const;
-  const { values } = parseArgs({
+  const { texts: values, flags } = readArguments(
     args,
-    options: {
-      native: text,
-      bootstrap: text,
-      "bootstrap-fd": text,
-      log: text,
-      "log-level": text,
-      version: flag,
-      help: flag,
-    },
-  });
+    ["native", "bootstrap", "bootstrap-fd", "log", "log-level"],
+    ["version", "help"],
+  );
   const fd = values["bootstrap-fd"];
   const level = LOG_LEVELS.find((name) => name === (values["log-level"] ?? "warn"));
   if (level === undefined)
@@ -85,7 +76,7 @@ function readOptions(args: string[]): Options {
       ...(fd !== undefined && values.bootstrap === undefined && { fd: Number(fd) }),
     },
     log: { level, ...(values.log !== undefined && { file: values.log }) },
-    say: values.version ? DAEMON_VERSION : values.help ? USAGE : undefined,
+    say: flags.has("version") ? DAEMON_VERSION : flags.has("help") ? USAGE : undefined,
   };
 }
 

@@ -1,5 +1,4 @@
 // One command: from the engine's events to the sink's, with its time limit and its ending.
-import { performance } from "node:perf_hooks";
 import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import {

@@ -1,6 +1,5 @@
 // Whether the kernel killed for memory: the counters of the daemon's own cgroup, v1 and v2.
 import { openSync, readFileSync, readSync } from "node:fs";
-import { performance } from "node:perf_hooks";
 
 function read(path: string): string | undefined {
   try {
