@@ -1,4 +1,5 @@
-// `sandmesh doctor`: what this machine can run, what is missing, what is not isolated.
+// `sandmesh doctor`: what this machine can run, what is missing, what is not isolated; and what the cluster can that
+// $KUBECONFIG names, or in a pod its own.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { toSandmeshError } from "../../broker/contract/index.ts";
@@ -17,7 +18,20 @@ export interface Finding {
 }
 
 export async function diagnose(home: string): Promise<Finding[]> {
-  return [...(await programs()), ...(await localProvider(homePaths(home).local)), mesh(home)];
+  return [
+    ...(await programs()),
+    ...(await localProvider(homePaths(home).local)),
+    mesh(home),
+    ...(await cluster()),
+  ];
+}
+
+/** Nothing of it is needed for a mesh on this machine. */
+async function cluster(): Promise<Finding[]> {
+  // Its client library is large: no other command is to load it.
+  const { clusterIsNamed, diagnose } = await import("../../pool/provider/kubernetes/index.ts");
+  if (!clusterIsNamed()) return [];
+  return (await diagnose()).map((finding) => ({ ...finding, needed: false }));
 }
 
 async function programs(): Promise<Finding[]> {

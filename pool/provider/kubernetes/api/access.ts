@@ -21,6 +21,8 @@ export type Credentials = Pick<RequestOptions, "ca" | "cert" | "key" | "headers"
 
 export interface Access {
   readonly server: URL;
+  /** Of the kubeconfig's context, or of the pod we run in. */
+  readonly namespace?: string | undefined;
   /** Whether the agent must be the configuration's own: it leads through a proxy. */
   readonly proxied: boolean;
   /** `anew`: the last ones were refused. Throws ProviderError. */
@@ -28,6 +30,10 @@ export interface Access {
   /** Ends the connections through a proxy. */
   close(): void;
 }
+
+/** Whether a cluster is meant though no settings say so: $KUBECONFIG, or the account of the pod we run in. */
+export const clusterIsNamed = (): boolean =>
+  process.env.KUBECONFIG !== undefined || existsSync(SERVICE_ACCOUNT);
 
 /** Throws InvalidRequestError where there is no usable configuration. */
 export function openAccess(file: string | undefined, context: string | undefined): Access {
@@ -39,6 +45,7 @@ export function openAccess(file: string | undefined, context: string | undefined
   let known: { at: number; credentials: Promise<Credentials> } | undefined;
   return {
     server: new URL(cluster.server),
+    namespace: loaded.config.getContextObject(loaded.config.getCurrentContext())?.namespace,
     proxied: cluster.proxyUrl !== undefined && cluster.proxyUrl !== "",
     credentials(anew = false) {
       const now = performance.now();
