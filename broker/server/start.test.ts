@@ -120,8 +120,12 @@ test("a port that someone else has meanwhile is given up for another; one that w
 
 test("damaged keys, and a binary that is none, are told", async () => {
   const stateDir = newFolder();
-  writeFileSync(join(stateDir, "keys.json"), '{"version":1}');
-  await expect(startServer({ stateDir })).rejects.toBeInstanceOf(InvalidRequestError);
+  for (const damaged of ['{"version":1}', "", "\0\0\0"]) {
+    writeFileSync(join(stateDir, "keys.json"), damaged);
+    const refused = await startServer({ stateDir }).catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(InvalidRequestError);
+    expect(String(refused)).toContain(`${join(stateDir, "keys.json")} is damaged`);
+  }
   await expect(startServer({ stateDir: newFolder(), binary: "/bin/false" })).rejects.toBeInstanceOf(
     ConnectionError,
   );

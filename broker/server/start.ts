@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { ConnectionError, decode } from "../contract/index.ts";
+import { ConnectionError, decode, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary, inPath } from "./binary.ts";
 import { type ClusterSettings, formatConfig } from "./config.ts";
@@ -214,7 +214,16 @@ function readPorts(file: string): Omit<Ports, "pid"> | undefined {
 function loadKeys(stateDir: string): OperatorKeys {
   const path = join(stateDir, "keys.json");
   const text = readIfThere(path);
-  if (text !== undefined) return parseOperatorKeys(text);
+  if (text !== undefined) {
+    try {
+      return parseOperatorKeys(text);
+    } catch (cause) {
+      throw new InvalidRequestError(
+        `${path} is damaged (${toSandmeshError(cause).message}): put a copy of it back; or remove it, so that new keys are made and every credential of before is refused`,
+        { cause },
+      );
+    }
+  }
   const keys = createOperatorKeys();
   writePrivate(path, JSON.stringify(keys));
   return keys;

@@ -1,7 +1,17 @@
 // Where a one-machine mesh keeps its state, and how to tell whether one is up.
 
 import { dlopen, FFIType } from "bun:ffi";
-import { closeSync, linkSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -35,13 +45,31 @@ export function makeHome(home: string): HomePaths {
   try {
     for (const folder of [paths.home, paths.nats, paths.pool, paths.local, paths.logs]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
+      // What is there already may be on a disk that is read-only.
+      accessSync(folder, constants.W_OK);
     }
-  } catch (cause) {
-    if (!(cause instanceof Error && "code" in cause && typeof cause.code === "string")) throw cause;
-    const message = `${home} cannot be the mesh's folder (${cause.message}); SANDMESH_HOME names another`;
-    throw new FileError(message, { reason: cause.code, cause });
+  } catch (error) {
+    throw fileFault(
+      error,
+      (why) => `${home} cannot be the mesh's folder (${why}); SANDMESH_HOME names another`,
+    );
   }
   return paths;
+}
+
+/** The system's error as a FileError; another as it was. */
+function fileFault(error: unknown, message: (why: string) => string): unknown {
+  if (!(error instanceof Error && "code" in error && typeof error.code === "string")) return error;
+  return new FileError(message(error.message), { reason: error.code, cause: error });
+}
+
+/** Removes what is the mesh's, with all below it, if it is there. Throws FileError. */
+export function removeOwn(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch (error) {
+    throw fileFault(error, (why) => `${path} cannot be removed: ${why}`);
+  }
 }
 
 /** A process named so that another one with the same pid, later, is not taken for it: with its start in clock ticks
@@ -104,7 +132,11 @@ function removeStaleClaim(paths: HomePaths): void {
 /** Makes this process the home's supervisor; of several at once, one. Answers the one that is, where it is not this. */
 export function claimHome(paths: HomePaths): ProcessName | undefined {
   const mine = `${paths.supervisor}.${process.pid}.tmp`;
-  writeFileSync(mine, JSON.stringify(nameProcess(process.pid)), { mode: 0o600 });
+  try {
+    writeFileSync(mine, JSON.stringify(nameProcess(process.pid)), { mode: 0o600 });
+  } catch (error) {
+    throw fileFault(error, (why) => `${paths.home} cannot be the mesh's folder: ${why}`);
+  }
   try {
     for (;;) {
       try {

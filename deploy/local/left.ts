@@ -1,9 +1,8 @@
 // What a one-machine mesh has left behind, counted from the kernel and the disk; and clearing it after a kill.
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { createLocalProvider, leftovers } from "../../pool/provider/local/index.ts";
-import { type HomePaths, runningSupervisor } from "./home.ts";
+import { type HomePaths, removeOwn, runningSupervisor } from "./home.ts";
 import { endServices } from "./services.ts";
 
 export interface LeftOnMachine {
@@ -24,7 +23,7 @@ export async function clearLeft(paths: HomePaths): Promise<void> {
   if (supervisor !== undefined && supervisor.pid !== process.pid) return;
   await endServices(paths);
   await endLocal(paths, pino({ level: "silent" }));
-  rmSync(join(paths.nats, "jetstream"), { recursive: true, force: true });
+  removeOwn(join(paths.nats, "jetstream"));
 }
 
 /** Until everything local is removed: it is killed, so that only the kernel's unmounting takes time. */

@@ -1,10 +1,9 @@
 // `sandmesh up` and `down`: the one-machine mesh, in the background.
-import { closeSync, existsSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import {
   ConnectionError,
-  FileError,
   InternalError,
   InvalidRequestError,
   NotFoundError,
@@ -12,7 +11,7 @@ import {
 import { PoolConfig } from "../../pool/config.ts";
 import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
-import { type HomePaths, homePaths, isAlive, makeHome, runningSupervisor } from "./home.ts";
+import { type HomePaths, homePaths, isAlive, makeHome, removeOwn, runningSupervisor } from "./home.ts";
 import { clearLeft, leftBehind } from "./left.ts";
 import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
@@ -163,13 +162,4 @@ async function clearAfterDeath(paths: HomePaths): Promise<Left> {
   await clearLeft(paths);
   for (const file of removed ? [paths.home] : was) removeOwn(file);
   return { ...(await allLeft(paths)), leases: 0 };
-}
-
-function removeOwn(path: string): void {
-  try {
-    rmSync(path, { recursive: true, force: true });
-  } catch (cause) {
-    if (!(cause instanceof Error && "code" in cause && typeof cause.code === "string")) throw cause;
-    throw new FileError(`${path} could not be removed: ${cause.message}`, { reason: cause.code, cause });
-  }
 }

@@ -1,7 +1,8 @@
 // What this machine can do for local sandboxes, for `sandmesh doctor`.
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
 import { release } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { CONTROLLERS, detect } from "./cgroups.ts";
 import { countsByNamespace } from "./limits.ts";
 import { findPython } from "./python.ts";
@@ -13,7 +14,7 @@ export interface Check {
   fix?: string;
 }
 
-/** Each check tries the thing itself. `stateDir` must exist. */
+/** Each check tries the thing itself. Where `stateDir` is not there yet, its nearest folder that is; nothing is left. */
 export async function diagnose(stateDir: string): Promise<Check[]> {
   return [kernel(), privilege(), await python(), await namespaces(), await overlay(stateDir), ...cgroups()];
 }
@@ -85,9 +86,15 @@ async function namespaces(): Promise<Check> {
 }
 
 async function overlay(stateDir: string): Promise<Check> {
-  // Before the first start there is none.
-  await mkdir(stateDir, { recursive: true, mode: 0o700 });
-  const folder = await mkdtemp(join(stateDir, ".doctor-"));
+  let above = stateDir;
+  while (!existsSync(above)) above = dirname(above);
+  let folder: string;
+  try {
+    folder = await mkdtemp(join(above, ".doctor-"));
+  } catch (error) {
+    const fix = "make the mesh's folder writable, or name another by SANDMESH_HOME";
+    return { check: "overlayfs", ok: false, detail: `${above}: ${(error as Error).message}`, fix };
+  }
   try {
     const unprivileged = process.getuid?.() !== 0;
     const lower = unprivileged ? "/usr" : "/";

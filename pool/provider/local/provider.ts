@@ -13,6 +13,7 @@ import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
 import { canceled, unlessAborted } from "./canceled.ts";
 import { Cgroups } from "./cgroups.ts";
 import { ExitWatch } from "./exits.ts";
+import { needRoom, providerFault } from "./faults.ts";
 import { Images } from "./image/image.ts";
 import { launchError } from "./launch/error.ts";
 import { Launcher } from "./launch/launcher.ts";
@@ -81,7 +82,11 @@ class Local implements LocalProvider {
     const { host, port } = parseAddress(options.natsUrl);
     const layout = new Layout(options.stateDir);
     this.#layout = layout;
-    layout.make();
+    try {
+      layout.make();
+    } catch (error) {
+      throw providerFault(error, `${layout.stateDir} cannot be the provider's folder`);
+    }
     this.#cgroups = new Cgroups(layout.mark);
     this.#limits = new Limits(this.#cgroups.enforced, this.#root, options.defaults);
     this.#images = new Images(layout.stateDir, layout.layers);
@@ -133,6 +138,8 @@ class Local implements LocalProvider {
     signal.addEventListener("abort", abort, { once: true });
     try {
       return await creating.done;
+    } catch (error) {
+      throw providerFault(error, `sandbox ${sandbox} could not be started`, sandbox);
     } finally {
       signal.removeEventListener("abort", abort);
     }
@@ -147,6 +154,7 @@ class Local implements LocalProvider {
     if (existing !== undefined) return existing;
     const image = await unlessAborted(this.#images.resolve(spec.image), signal, sandbox);
     const limited = this.#limits.of(spec);
+    await needRoom(this.#layout.stateDir, sandbox);
     const uid = this.#begin(request);
     try {
       if (spec.network !== "host") await this.#relay.add(sandbox);
@@ -227,7 +235,11 @@ class Local implements LocalProvider {
     let removing = this.#removing.get(sandbox);
     if (removing === undefined) {
       removing = removeSandbox({ layout: this.#layout, cgroups: this.#cgroups, relay: this.#relay }, sandbox);
-      removing = removing.finally(() => this.#removing.delete(sandbox));
+      removing = removing
+        .catch((error: unknown) => {
+          throw providerFault(error, `sandbox ${sandbox} could not be removed`, sandbox);
+        })
+        .finally(() => this.#removing.delete(sandbox));
       this.#removing.set(sandbox, removing);
     }
     return removing;
@@ -298,7 +310,9 @@ class Local implements LocalProvider {
     await killAll("processes", async () => (await findMarked(mark, stateDir)).pids, END_DEADLINE_MS);
     this.#cgroups.close();
     for (const folder of [this.#layout.sandboxes, this.#layout.exits, this.#layout.relay]) {
-      await rm(folder, { recursive: true, force: true });
+      await rm(folder, { recursive: true, force: true }).catch((error: unknown) => {
+        throw providerFault(error, `${folder} could not be removed`);
+      });
     }
   }
 }
