@@ -1,6 +1,7 @@
 // kubernetes credentials, user, images: what the chart needs that Helm cannot make.
 import type { Command } from "commander";
 import { withOutput } from "../../sdk/cli/context.ts";
+import { addHelp } from "../../sdk/cli/help.ts";
 import { dim } from "../../sdk/cli/output.ts";
 import { parseDuration } from "../../sdk/cli/units.ts";
 import { meshSecrets, mintUser } from "../kubernetes/credentials.ts";
@@ -18,6 +19,7 @@ export function addKubernetes(program: Command): void {
   addCredentials(kubernetes);
   addUser(kubernetes);
   addImages(kubernetes);
+  addHelp(kubernetes);
 }
 
 interface CredentialsFlags {
@@ -33,7 +35,7 @@ function addCredentials(kubernetes: Command): void {
     .command("credentials")
     .summary("print the Secrets that the chart expects, for kubectl apply -f -")
     .description(
-      "Prints the Secrets that the chart expects, for `kubectl apply -f -`. The keys behind them are made once and kept in\nthe folder of --state: whoever has it owns the mesh; it never enters the cluster.",
+      "Prints the Secrets that the chart expects, for `kubectl apply -f -`. The keys behind them are made once and kept in the folder of --state: whoever has it owns the mesh; it never enters the cluster.",
     )
     .option("--state <folder>", "where the keys are kept", STATE)
     .option("--release <name>", "of the chart", "sandmesh")
@@ -81,7 +83,7 @@ function addImages(kubernetes: Command): void {
     .argument("<folder>")
     .summary("build the pool's and the daemon's images, without a container engine")
     .description(
-      "Builds the images of the pool and of the daemon as docker archives, without a container engine. Bring them to your\nregistry with `docker load` and `docker push`, or skopeo.",
+      "Builds the images of the pool and of the daemon as docker archives, without a container engine. Bring them to your registry with `docker load` and `docker push`, or skopeo.",
     )
     .action(async (folder: string, _flags: unknown, command: Command) => {
       await withOutput(command, async (output) => {

@@ -5,6 +5,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { describePoolConfig } from "../../pool/config.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
+import { forgetContextsHere } from "../../sdk/cli/nats-contexts.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
 import { passWordsOn } from "../../sdk/cli/words.ts";
@@ -57,7 +58,7 @@ export function addUp(program: Command): void {
     .command("up")
     .summary("start a mesh on this machine")
     .description(
-      "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL\nand a credentials file, and makes it the default of all commands and SDKs.",
+      "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL and a credentials file, and makes it the default of all commands and SDKs.",
     )
     .option("--port <n>", "of nats-server; default the last one, or a free one", parsePort)
     .option("--provider <name>", "local or simulated (again for more)", collectProvider)
@@ -105,6 +106,7 @@ export function addDown(program: Command): void {
     .action(async (_flags: unknown, command: Command) => {
       await withOutput(command, async (output) => {
         const left = await down(sandmeshHome());
+        forgetContextsHere();
         output.result(left, describeLeft(left));
         if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
       });

@@ -3,13 +3,15 @@ import type { Command } from "commander";
 import {
   InvalidRequestError,
   NotFoundError,
+  SandboxLostError,
   type SandmeshError,
   toSandmeshError,
+  UnreachableError,
 } from "../../broker/contract/index.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import { EXIT } from "./exit.ts";
-import { createOutput, type Output, red } from "./output.ts";
+import { createOutput, type Output, red, shown } from "./output.ts";
 
 export interface Globals {
   json: boolean;
@@ -33,7 +35,7 @@ export function globalsOf(command: Command): Globals {
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
 export function printError(error: SandmeshError, json: boolean): void {
   if (json) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);
-  process.stderr.write(`${red("sandmesh")}: ${error.code}: ${error.message}\n`);
+  process.stderr.write(`${red("sandmesh")}: ${error.code}: ${shown(error.message, "\n")}\n`);
 }
 
 /** Runs one command of the program and sets its exit code: what `work` returns, or `failed` where it throws. */
@@ -54,6 +56,8 @@ export async function withMesh(
     try {
       process.exitCode =
         (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;
+    } catch (thrown) {
+      throw await explained(mesh, thrown);
     } finally {
       await mesh.close();
     }
@@ -68,6 +72,15 @@ export async function withMesh(
   } finally {
     for (const name of ENDING) process.off(name, stop);
   }
+}
+
+/** Where nobody listens at a sandbox, the pool knows whether there is one. */
+async function explained(mesh: Mesh, thrown: unknown): Promise<unknown> {
+  if (!(thrown instanceof UnreachableError) || thrown.sandbox === undefined) return thrown;
+  const { sandbox } = thrown;
+  const listed = await mesh.list({}).catch(() => undefined);
+  if (listed === undefined || listed.some((each) => each.sandbox === sandbox)) return thrown;
+  return new NotFoundError(`there is no sandbox ${sandbox}`, { sandbox, cause: thrown });
 }
 
 const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
@@ -92,8 +105,10 @@ export async function withOutput(
 }
 
 /** Beside a command's own exit code there is no room for more than one of ours. */
-function statusOf(error: SandmeshError, failed: number): number {
+export function statusOf(error: SandmeshError, failed: number = EXIT.failed): number {
   if (failed !== EXIT.failed) return failed;
   if (error instanceof InvalidRequestError) return EXIT.usage;
-  return error instanceof NotFoundError ? EXIT.notFound : EXIT.failed;
+  // One that has ended meanwhile is not there either.
+  const gone = error instanceof SandboxLostError && error.reason === "deleted";
+  return gone || error instanceof NotFoundError ? EXIT.notFound : EXIT.failed;
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { counted, table } from "./output.ts";
+import { counted, shown, table } from "./output.ts";
 
 test("a table is no wider than the terminal, and nothing of it is lost", () => {
   const about = "From the create to ready; an image pull is within it";
@@ -21,6 +21,36 @@ test("a table is no wider than the terminal, and nothing of it is lost", () => {
 test("where there is room, or no terminal, each row is one line", () => {
   expect(table(["A", ">B"], [["x".repeat(300), "1"]]).split("\n").length).toBe(2);
   expect(table(["A", ">B"], [["x", "1"]], 80)).toBe("A  B\nx  1");
+});
+
+test("wide characters take two places, and columns stay below their headings", () => {
+  const lines = table(
+    ["IMAGE", "RUN"],
+    [
+      ["漢字", "r"],
+      ["x", "r"],
+    ],
+  ).split("\n");
+  expect(lines).toEqual(["IMAGE  RUN", "漢字   r", "x      r"]);
+  const narrow = table(["A", "REASON"], [["a", "漢".repeat(60)]], 40);
+  expect(Math.max(...narrow.split("\n").map((line) => Bun.stringWidth(line)))).toBeLessThanOrEqual(40);
+  expect(narrow.replaceAll(/[^漢]/g, "").length).toBe(60);
+});
+
+test("an id is never broken, however narrow the terminal, since it is there to be copied", () => {
+  const id = "sb-7k2m9q4xw1vzt";
+  const text = table(["=SANDBOX", "REASON"], [[id, "some words that are many more than fit here"]], 20);
+  expect(text).toContain(id);
+});
+
+test("what came from outside cannot drive the terminal", () => {
+  expect(shown("a\u001b]0;title\u0007b\u009bc\r\n\u202ed")).toBe(
+    "a\\x1b]0;title\\x07b\\x9bc\\x0d\\x0a\\x202ed",
+  );
+  expect(shown("two\nlines", "\n")).toBe("two\nlines");
+  expect(table(["A"], [["x\u001b[2Jy"], ["\u001b[31mred \u001b[2J\u001b[0m"]])).toBe(
+    "A\nx\\x1b[2Jy\n\u001b[31mred \\x1b[2J\u001b[0m",
+  );
 });
 
 test.each([

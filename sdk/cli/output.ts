@@ -21,7 +21,7 @@ export function createOutput(options: { json: boolean; quiet: boolean }): Output
       if (!options.json && !options.quiet) process.stderr.write(`${text}\n`);
     },
     warn(text) {
-      if (!options.quiet) process.stderr.write(`sandmesh: ${yellow("warning")}: ${text}\n`);
+      if (!options.quiet) process.stderr.write(`sandmesh: ${yellow("warning")}: ${shown(text)}\n`);
     },
   };
 }
@@ -49,55 +49,62 @@ export const stateColor = (name: string): typeof green => STATE_COLORS[name] ?? 
 export const counted = (count: number, what: string): string =>
   `${count} ${what}${count === 1 ? "" : /[sx]$/.test(what) ? "es" : "s"}`;
 
-/** Visible length: colours take no room. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
-const width = (text: string): number => text.replace(/\u001b\[\d+m/g, "").length;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+/** Text from outside (a name, a reason, an error) as a terminal may get it: control characters, and those that turn the
+ * direction of writing, are shown and not obeyed. Of `kept` none is. */
+export const shown = (text: string, kept = ""): string =>
+  text.replace(CONTROLS, (char) =>
+    kept.includes(char) ? char : `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`,
+  );
+
+/** A cell, and the colour that it has as a whole. */
+function unpainted(cell: string): { paint: string; text: string } {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
+  const [, paint = "", text = cell] = /^(\u001b\[\d+m)(.*)\u001b\[0m$/s.exec(cell) ?? [];
+  return { paint, text: shown(text) };
+}
 
 const GAP = "  ";
 /** A column is not made narrower than this. */
 const NARROWEST = 12;
 
-/** The widths of columns, the widest narrowed until all fit into `room` where that can be. */
-function fitted(natural: readonly number[], room: number): number[] {
+/** The widths of columns, the widest narrowed until all fit into `room` where that can be; `fixed` ones keep theirs. */
+function fitted(natural: readonly number[], fixed: readonly boolean[], room: number): number[] {
   const widths = [...natural];
   const over = () => widths.reduce((sum, each) => sum + each + GAP.length, -GAP.length) - room;
   while (over() > 0) {
-    const widest = Math.max(...widths);
+    const widest = Math.max(...widths.filter((_, column) => fixed[column] !== true));
     if (widest <= NARROWEST) break;
-    widths[widths.indexOf(widest)] = Math.max(NARROWEST, widest - 1);
+    const column = widths.findIndex((each, at) => each === widest && fixed[at] !== true);
+    widths[column] = Math.max(NARROWEST, widest - 1);
   }
   return widths;
 }
 
 /** A cell's lines: broken between words, or within one that is longer than a line; its colour on each. */
 function wrapped(cell: string, room: number): string[] {
-  if (width(cell) <= room) return [cell];
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape character is what is looked for
-  const [, paint = "", text = cell] = /^(\u001b\[\d+m)(.*)\u001b\[0m$/s.exec(cell) ?? [];
-  const lines: string[] = [];
-  let rest = text;
-  while (rest.length > room) {
-    const space = rest.lastIndexOf(" ", room);
-    const at = space > 0 ? space : room;
-    lines.push(rest.slice(0, at));
-    rest = rest.slice(space > 0 ? at + 1 : at);
-  }
-  lines.push(rest);
+  const { paint, text } = unpainted(cell);
+  const lines = Bun.stringWidth(text) <= room ? [text] : Bun.wrapAnsi(text, room, { hard: true }).split("\n");
   return paint === "" ? lines : lines.map((line) => `${paint}${line}\u001b[0m`);
 }
 
 /** Columns, left-aligned but for those whose heading starts with ">", two spaces apart; on a terminal no wider than it
- * is, where that can be. */
+ * is, where that can be: those whose heading starts with "=" hold what is copied (ids), and are never broken. Widths are
+ * a terminal's, where a wide character takes two places. A cell's text may come from outside. */
 export function table(
   headings: readonly string[],
   rows: readonly (readonly string[])[],
   room: number = process.stdout.columns ?? Number.POSITIVE_INFINITY,
 ): string {
   const right = headings.map((heading) => heading.startsWith(">"));
-  const titles = headings.map((heading) => bold(heading.replace(/^>/, "")));
+  const fixed = headings.map((heading) => heading.startsWith("="));
+  const titles = headings.map((heading) => bold(heading.replace(/^[>=]/, "")));
   const all = [titles, ...rows];
-  const natural = titles.map((_, column) => Math.max(...all.map((row) => width(row[column] ?? ""))));
-  const widths = fitted(natural, room);
+  const natural = titles.map((_, column) =>
+    Math.max(...all.map((row) => Bun.stringWidth(unpainted(row[column] ?? "").text))),
+  );
+  const widths = fitted(natural, fixed, room);
   const broken = all.flatMap((row) => {
     const cells = widths.map((columnWidth, column) => wrapped(row[column] ?? "", columnWidth));
     const height = Math.max(...cells.map((lines) => lines.length));
@@ -107,7 +114,7 @@ export function table(
     widths
       .map((columnWidth, column) => {
         const cell = row[column] ?? "";
-        const pad = " ".repeat(columnWidth - width(cell));
+        const pad = " ".repeat(columnWidth - Bun.stringWidth(cell));
         return right[column] ? pad + cell : cell + pad;
       })
       .join(GAP)

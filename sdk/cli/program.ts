@@ -8,6 +8,7 @@ import { addContext } from "./commands/nats.ts";
 import { addExec, addRun, addShell } from "./commands/run.ts";
 import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts";
 import { EXIT } from "./exit.ts";
+import { addHelp } from "./help.ts";
 
 const GLOBALS = [
   ["--json", "print one line of JSON instead of text"],
@@ -51,6 +52,6 @@ export function createProgram(): Command {
   program.commandsGroup("Other:");
   addContext(program);
   addCompletion(program);
-  program.helpCommand("help [command]", "help for a command");
+  addHelp(program);
   return program;
 }

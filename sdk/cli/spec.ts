@@ -1,4 +1,5 @@
 // The options that say what a sandbox shall be, for `run` and `acquire`.
+import { resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import type { Sandbox, SpecOptions } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
@@ -16,7 +17,7 @@ export interface SpecFlags {
   network?: SpecOptions["network"];
   volume?: { name: string; source: string; mountPath: string }[];
   provider?: string;
-  runId?: string;
+  run?: string;
   lease?: number;
   wait?: number;
 }
@@ -47,15 +48,18 @@ export function addSpecOptions(command: Command): Command {
     .option("--network <mode>", "none (the default), host or policy:NAME", parseNetwork)
     .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
     .option("--provider <name>", "which of the pool's providers")
-    .option("--run-id <id>", "the run that it belongs to; default one of its own")
+    .option("--run <id>", "the run that it belongs to; default one of its own")
     .option("--lease <duration>", "lives this long without renewal", parseDuration)
     .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseDuration);
 }
 
+/** A path as a shell has it, "./rootfs", "../image.tar", is one of this process's folder; no reference starts with a dot. */
+export const localImage = (image: string): string => (/^\.\.?(\/|$)/.test(image) ? resolve(image) : image);
+
 /** The options as the SDK takes them. */
 export function acquireOptions(image: string, flags: SpecFlags): SpecOptions & AcquireFlags {
   return defined({
-    image,
+    image: localImage(image),
     cpu: flags.cpu,
     memory: flags.memory,
     disk: flags.disk,
@@ -66,7 +70,7 @@ export function acquireOptions(image: string, flags: SpecFlags): SpecOptions & A
     network: flags.network,
     volumes: flags.volume,
     provider: flags.provider,
-    run: flags.runId,
+    run: flags.run,
     lease: flags.lease,
     timeout: flags.wait,
   });

@@ -6,6 +6,7 @@ import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } f
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
+import { shown } from "./output.ts";
 
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches the command. */
 export function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
@@ -87,7 +88,7 @@ const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 function report(outcome: Outcome, flags: RunFlags, context: Context): number {
   if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);
-  if (outcome.type !== "exited") context.output.note(`sandmesh: ${outcomeSentence(outcome)}`);
+  if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();
   return exitCodeOf(outcome);

@@ -16,8 +16,8 @@ describe("a sandbox that is kept", () => {
   });
 
   test("ps shows it until it is released, and release by run ends all of the run", async () => {
-    const first = (await here.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
-    const second = (await here.sandmesh("acquire", "--run-id", "cli-run", "host")).stdout.trim();
+    const first = (await here.sandmesh("acquire", "--run", "cli-run", "host")).stdout.trim();
+    const second = (await here.sandmesh("acquire", "--run", "cli-run", "host")).stdout.trim();
     const ids = (await here.sandmesh("ps", "--run", "cli-run", "--ids")).stdout.trim().split("\n");
     expect(ids.sort()).toEqual([first, second].sort());
     expect(JSON.parse((await here.sandmesh("--json", "renew", first, "--lease", "2h")).stdout)).toMatchObject(
@@ -54,6 +54,65 @@ describe("a sandbox that is kept", () => {
       expect.stringContaining("not_found: there is no sandbox sb-0000000000000"),
     ]);
     expect((await here.sandmesh("ps", "--ids")).stdout).not.toContain(other);
+  });
+
+  test("of what is not there every command says so, with 3, or 125 where the code is a command's", async () => {
+    const file = join(here.scratch, "x");
+    const wrong: [code: number, ...words: string[]][] = [
+      [3, "logs", "nosuch"],
+      [3, "logs", "-l", "nosuch"],
+      [3, "cp", "nosuch:/a", file],
+      [3, "cp", import.meta.path, "nosuch:/a"],
+      [3, "context", "nosuch"],
+      [3, "release", "nosuch"],
+      [125, "shell", "nosuch"],
+    ];
+    const ran = await Promise.all(
+      wrong.map(async ([, ...words]) => {
+        const { code, stderr } = await here.sandmesh(...words);
+        return [words, code, stderr];
+      }),
+    );
+    expect(ran).toEqual(
+      wrong.map(([code, ...words]) => [words, code, "sandmesh: not_found: there is no sandbox nosuch\n"]),
+    );
+    expect((await here.sandmesh("renew", "nosuch")).code).toBe(3);
+  });
+
+  test("release --json tells of each what became of it, also where one never was", async () => {
+    const id = await here.acquired();
+    const ran = await here.sandmesh("release", "--json", id, "nosuch");
+    expect([ran.code, JSON.parse(ran.stdout)]).toMatchObject([
+      3,
+      {
+        released: 1,
+        results: [
+          { sandbox: id, released: 1 },
+          { sandbox: "nosuch", released: 0, error: { code: "not_found" } },
+        ],
+      },
+    ]);
+  });
+
+  test("acquire -n answers that many, an id a line, of one run; with --json a list", async () => {
+    const ran = await here.sandmesh("acquire", "-n", "3", "--run", "many", "host");
+    const ids = ran.stdout.trimEnd().split("\n");
+    expect([ran.code, new Set(ids).size]).toEqual([0, 3]);
+    expect(JSON.parse((await here.sandmesh("--json", "ps", "--run", "many")).stdout)).toHaveLength(3);
+    const json = JSON.parse(
+      (await here.sandmesh("acquire", "--json", "-n", "1", "--run", "many", "host")).stdout,
+    );
+    expect(json).toMatchObject([{ sandbox: expect.stringMatching(/^sb-/), run: "many" }]);
+    await here.sandmesh("release", "--run", "many");
+  });
+
+  test("a name of a registry is told from a path that is not there, and what is possible here", async () => {
+    const named = await here.sandmesh("run", "debian:bookworm", "true");
+    expect(named.stderr).toMatch(
+      /names of a registry are for the Kubernetes provider.*Here it may be `host`/,
+    );
+    const path = await here.sandmesh("run", "./no-such-rootfs", "true");
+    expect(path.stderr).toContain(`image ${join(ROOT, "no-such-rootfs")}: no such file or folder`);
   });
 
   test("a time limit of 0 is none, and what ended otherwise is told in a sentence", async () => {
@@ -162,7 +221,7 @@ describe("events", () => {
     });
     let id = "";
     await eventually("both have told of one", async () => {
-      id = (await here.sandmesh("acquire", "--run-id", "watched", "host")).stdout.trim();
+      id = (await here.sandmesh("acquire", "--run", "watched", "host")).stdout.trim();
       await here.sandmesh("release", id);
       // Who began to watch in between has heard of its end alone.
       const [first, second] = outputs.map((output) => output.text);

@@ -2,6 +2,9 @@
 import { describe, expect, test } from "bun:test";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { addKubernetes } from "../../deploy/commands/kubernetes.ts";
+import { addBench, addConfig, addDoctor, addDown, addUp, addVersion } from "../../deploy/commands/mesh.ts";
+import { createProgram } from "../../sdk/cli/program.ts";
 import { onOneMesh } from "./one-mesh.ts";
 import { ROOT, run } from "./program.ts";
 
@@ -118,6 +121,25 @@ describe("usage", () => {
     const help = await here.sandmesh("help", "run");
     expect(help.code).toBe(0);
     expect(help.stdout).toContain("Exit code");
+    expect((await here.sandmesh("help", "kubernetes", "user")).stdout).toContain("sandmesh kubernetes user");
+    for (const words of [
+      ["help", "nosuch"],
+      ["kubernetes", "help", "nosuch"],
+      ["help", "kubernetes", "nosuch"],
+    ]) {
+      const ran = await here.sandmesh(...words);
+      expect([ran.code, ran.stdout]).toEqual([2, ""]);
+      expect(ran.stderr).toMatch(/^error: there is no command .*nosuch\n.{0,40}\n$/);
+    }
+  });
+
+  test("no description is broken into lines by hand, which help breaks again", () => {
+    const program = createProgram();
+    for (const add of [addUp, addDown, addDoctor, addConfig, addVersion, addBench, addKubernetes])
+      add(program);
+    const all = program.commands.flatMap((command) => [command, ...command.commands]);
+    expect(all.length).toBeGreaterThan(20);
+    expect(all.filter((each) => each.description().includes("\n")).map((each) => each.name())).toEqual([]);
   });
 
   test("without a mesh the error says what to do", async () => {

@@ -104,6 +104,21 @@ test("a sandbox's life: acquired with its image alone, used, renewed, released",
   expect((await ask(ListAnswer, "pool", "list", "")).sandboxes).toEqual([]);
 });
 
+test("a context is found whatever HOME says, as the CLI looks it up, and goes with its sandbox", async () => {
+  const home = join(config, "another-home");
+  // Without XDG_CONFIG_HOME it is the home in the system's list of users: a person's own contexts stand there.
+  const bare = { HOME: home, XDG_CONFIG_HOME: "" };
+  const id = (await mesh.sandmesh("acquire", "host")).stdout.trim();
+  const written = await mesh.sandmeshWith({ env: bare }, "--json", "context", id);
+  const { path, context: name } = JSON.parse(written.stdout);
+  const asked = ["--context", name, "req", `sbx.v1.default.${id}.sh`, "echo found", "--raw"];
+  expect((await run([cli, ...asked], { env: bare })).stdout).toContain("found");
+  expect(path).not.toStartWith(home);
+  expect((await mesh.sandmeshWith({ env: bare }, "release", id)).code).toBe(0);
+  expect(await Bun.file(path).exists()).toBe(false);
+  expect(await Bun.file(path.replace(/json$/, "creds")).exists()).toBe(false);
+});
+
 test("a sandbox that is gone is told at once, not by a time-out", async () => {
   const { sandbox } = await acquired();
   await context(sandbox);

@@ -1,5 +1,5 @@
 // What the tests of the command line share: a mesh for all tests of a file.
-import { afterAll, beforeAll, expect } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,6 +13,8 @@ export interface Here extends Pick<LocalMesh, "home" | "sandmesh" | "sandmeshWit
 }
 
 export function onOneMesh(): Here {
+  // Each command is a process, on a machine that others use; where a test is late, Bun ends the mesh of all others too.
+  setDefaultTimeout(60_000);
   let mesh: LocalMesh | undefined;
   let scratch = "";
   const there = (): LocalMesh => {

@@ -5,16 +5,16 @@ import { FileError, InvalidRequestError } from "../../../broker/contract/index.t
 import type { Sandbox } from "../../typescript/mod.ts";
 import { withMesh } from "../context.ts";
 
-/** "sb-…:/path" is inside; everything else, also "C:x", is a local path. */
-function remoteOf(text: string): { id: string; path: string } | undefined {
-  const [, id, path] = /^(sb-[a-z0-9-]+):(.*)$/s.exec(text) ?? [];
+/** "ID:PATH" is inside; a local path with a colon in its first part is "./a:b". One letter is no id, but a drive. */
+export function remoteOf(text: string): { id: string; path: string } | undefined {
+  const [, id, path] = /^([a-z0-9][a-z0-9-]{1,62}):(.*)$/s.exec(text) ?? [];
   return id === undefined || path === undefined ? undefined : { id, path: path === "" ? "." : path };
 }
 
 const HELP = `
 As cp -r: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content
 of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made.
-Modes, times and symlinks are kept. Fifos, sockets and devices are left out; those of this machine are named.
+Modes, times and symlinks are kept. A local name with a colon is ./A:B. Fifos, sockets and devices are left out; those of this machine are named.
 
 Examples:
   sandmesh cp ./project sb-1a2b:/work        /work is new: /work is the project; else /work/project is

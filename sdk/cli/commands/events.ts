@@ -5,7 +5,7 @@ import type { PoolEvent } from "../../typescript/mod.ts";
 import { defined } from "../../typescript/spec.ts";
 import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { bold, stateColor } from "../output.ts";
+import { bold, shown, stateColor } from "../output.ts";
 import { write } from "../stream.ts";
 
 interface EventFlags {
@@ -21,7 +21,7 @@ export function addEvents(program: Command): void {
     .command("events")
     .summary("watch what happens to sandboxes")
     .description(
-      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a\nline.",
+      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a line.",
     )
     .option("--run <id>", "of this run only")
     .option("--sandbox <id>", "of this sandbox only")
@@ -44,7 +44,7 @@ export function addEvents(program: Command): void {
 }
 
 const describe = ({ at, what, sandbox = "", run = "", reason = "" }: PoolEvent): string =>
-  rowOf(stateColor(what), timeOf(at), what, sandbox, run, reason);
+  rowOf(stateColor(what), timeOf(at), what, sandbox, run, shown(reason));
 
 /** "14:03:07.123", on this machine's clock. */
 function timeOf(at: string): string {

@@ -37,7 +37,7 @@ async function listCommands({ mesh, output }: Context, id: string): Promise<numb
     duration(each.age_ms),
     each.command.replaceAll("\n", "⏎"),
   ]);
-  output.result(commands, table(["ID", "STATE", ">AGE", "COMMAND"], rows));
+  output.result(commands, table(["=ID", "STATE", ">AGE", "COMMAND"], rows));
   return 0;
 }
 

@@ -1,26 +1,16 @@
 // context: a sandbox, or the pool, for the nats CLI.
-import { mkdirSync } from "node:fs";
-import { homedir } from "node:os";
-import { join } from "node:path";
 import type { Command } from "commander";
 import {
   NotFoundError,
   POOL_RESPONDER,
   poolSubject,
-  replyPrefix,
   sandboxSubject,
 } from "../../../broker/contract/index.ts";
-import { formatCreds } from "../../../broker/credentials/index.ts";
-import { writePrivate } from "../../../broker/credentials/private-file.ts";
-import { meshFilePath, readCredentials, resolveSettings, type Settings } from "../../typescript/settings.ts";
+import { resolveSettings } from "../../typescript/settings.ts";
 import { defined } from "../../typescript/spec.ts";
 import { globalsOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-
-/** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`. */
-function contextFolder(env: NodeJS.ProcessEnv): string {
-  return join(env.XDG_CONFIG_HOME || join(homedir(), ".config"), "nats", "context");
-}
+import { writeContext } from "../nats-contexts.ts";
 
 export function addContext(program: Command): void {
   program
@@ -28,7 +18,7 @@ export function addContext(program: Command): void {
     .argument("<sandbox>", "a sandbox's id, or `pool`")
     .summary("write a nats context, to talk with the nats CLI alone")
     .description(
-      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the\nsandbox (or `pool`) may answer, and prints its name.",
+      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program.",
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
@@ -46,21 +36,4 @@ export function addContext(program: Command): void {
         return EXIT.ok;
       });
     });
-}
-
-/** The context's name, and what its file says. */
-function writeContext(settings: Settings, responder: string) {
-  const name = `sandmesh-${responder}`;
-  const folder = contextFolder(process.env);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const credentials = join(folder, `${name}.creds`);
-  writePrivate(credentials, formatCreds(readCredentials(settings.credentials)));
-  const context = {
-    description: `sandmesh: ${responder}, from ${meshFilePath()}`,
-    url: settings.urls.join(","),
-    creds: credentials,
-    inbox_prefix: replyPrefix(settings.tenant, responder, settings.user),
-  };
-  writePrivate(join(folder, `${name}.json`), `${JSON.stringify(context, null, 2)}\n`);
-  return { name, ...context };
 }

@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
+import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { limitOf, type RunFlags, runCommand } from "../stream.ts";
 import { openShell } from "../terminal.ts";
@@ -54,6 +55,7 @@ export function addRun(program: Command): void {
             return await runCommand(context, box, lineOf(words), defined({ timeout, interactive, outcome }));
           } finally {
             await box.release();
+            forgetContexts([box.id]);
           }
         },
         EXIT.sandmeshFailed,

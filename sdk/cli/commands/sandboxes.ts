@@ -1,10 +1,12 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import type { Command } from "commander";
-import { InvalidRequestError, toSandmeshError } from "../../../broker/contract/index.ts";
-import { printError, withMesh } from "../context.ts";
+import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
+import { printError, statusOf, withMesh } from "../context.ts";
+import { EXIT } from "../exit.ts";
+import { forgetContexts } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
-import { parseDuration } from "../units.ts";
+import { parseCount, parseDuration } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
 const KEPT_LEASE_MS = 3_600_000;
@@ -13,17 +15,24 @@ export function addAcquire(program: Command): void {
   addSpecOptions(program.command("acquire").argument("<image>"))
     .summary("acquire a sandbox and keep it")
     .description(
-      "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed.",
+      "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list.",
     )
-    .action(async (image: string, flags: SpecFlags, command: Command) => {
+    .option("-n, --count <n>", "so many, at once", parseCount)
+    .action(async (image: string, flags: SpecFlags & { count?: number }, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
-        const box = await mesh.acquire({ lease: KEPT_LEASE_MS, ...acquireOptions(image, flags), signal });
-        box.detach();
-        warn(output, box);
-        output.result({ sandbox: box.id, ...box.grant }, box.id);
-        if (box.grant !== undefined) {
-          output.note(dim(`ready after ${duration(box.grant.timeline.ready_ms)}, run ${box.grant.run}`));
+        const { count, ...spec } = flags;
+        const options = { lease: KEPT_LEASE_MS, ...acquireOptions(image, spec), signal };
+        const boxes =
+          count === undefined ? [await mesh.acquire(options)] : await mesh.acquireMany(count, options);
+        for (const box of boxes) {
+          box.detach();
+          warn(output, box);
         }
+        const grants = boxes.map((box) => ({ sandbox: box.id, ...box.grant }));
+        output.result(count === undefined ? grants[0] : grants, boxes.map((box) => box.id).join("\n"));
+        const ready = boxes.flatMap(({ grant }) => (grant === undefined ? [] : [grant.timeline.ready_ms]));
+        const run = boxes[0]?.grant?.run;
+        if (run !== undefined) output.note(dim(`ready after ${duration(Math.max(...ready))}, run ${run}`));
         return 0;
       });
     });
@@ -48,7 +57,7 @@ export function addPs(program: Command): void {
           box.expires_in_ms === undefined ? "" : duration(Math.max(0, box.expires_in_ms)),
           box.reason ?? "",
         ]);
-        const text = table(["SANDBOX", "STATE", "IMAGE", "RUN", ">AGE", ">LEASE", "REASON"], rows);
+        const text = table(["=SANDBOX", "STATE", "IMAGE", "=RUN", ">AGE", ">LEASE", "REASON"], rows);
         output.result(all, flags.ids === true ? all.map((box) => box.sandbox).join("\n") : text);
         return 0;
       });
@@ -61,7 +70,7 @@ export function addRelease(program: Command): void {
     .argument("[sandbox...]")
     .summary("end sandboxes")
     .description(
-      "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one never was.",
+      "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one never was. --json: what was released, and what was not and why, in `results`.",
     )
     .option("--run <id>", "end all of this run")
     .option("--all", "end all of the tenant's")
@@ -70,28 +79,36 @@ export function addRelease(program: Command): void {
         if (ids.length === 0 && flags.run === undefined && flags.all !== true) {
           throw new InvalidRequestError("name sandboxes, or --run, or --all", { field: "sandbox" });
         }
-        const named = ids.map((sandbox) => mesh.release({ sandbox }, { mustExist: true }));
-        if (flags.run !== undefined) named.push(mesh.release({ run: flags.run }));
-        const others = flags.all === true ? (await mesh.list({})).map(({ sandbox }) => sandbox) : [];
-        const all = await Promise.allSettled([
-          ...named,
-          ...others.map((sandbox) => mesh.release({ sandbox })),
-        ]);
-        const released = all.reduce((sum, each) => sum + (each.status === "fulfilled" ? each.value : 0), 0);
-        const failed = all.flatMap((each) =>
-          each.status === "rejected" ? [toSandmeshError(each.reason)] : [],
+        const of = flags.all === true ? {} : flags.run === undefined ? undefined : { run: flags.run };
+        const others = of === undefined ? [] : (await mesh.list(of)).map(({ sandbox }) => sandbox);
+        const orders: Order[] = ids.map((sandbox) => ({ sandbox, mustExist: true }));
+        if (flags.run !== undefined) orders.push({ run: flags.run });
+        if (flags.all === true) orders.push(...others.map((sandbox) => ({ sandbox })));
+        const results = await Promise.all(
+          orders.map(async ({ mustExist = false, ...what }): Promise<Result> => {
+            try {
+              return { ...what, released: await mesh.release(what, { mustExist }) };
+            } catch (thrown) {
+              return { ...what, released: 0, error: toSandmeshError(thrown) };
+            }
+          }),
         );
+        const failed = results.flatMap(({ error }) => (error === undefined ? [] : [error]));
+        forgetContexts([...ids, ...others]);
+        const released = results.reduce((sum, each) => sum + each.released, 0);
+        const told = results.map(({ error, ...rest }) =>
+          error === undefined ? rest : { ...rest, error: error.toWire() },
+        );
+        output.result({ released, results: told }, `released ${released}`);
+        for (const error of failed) printError(error, false);
         const [first] = failed;
-        if (first === undefined) {
-          output.result({ released }, `released ${released}`);
-          return 0;
-        }
-        output.note(`released ${released}`);
-        for (const error of failed.slice(1)) printError(error, false);
-        throw first;
+        return first === undefined ? EXIT.ok : statusOf(first);
       });
     });
 }
+
+type Order = ({ sandbox: string } | { run: string }) & { mustExist?: boolean };
+type Result = ({ sandbox: string } | { run: string }) & { released: number; error?: SandmeshError };
 
 export function addRenew(program: Command): void {
   program

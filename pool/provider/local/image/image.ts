@@ -67,8 +67,14 @@ export class Images {
 
   async #find(image: string): Promise<{ path: string; ref: string; archive: boolean; version: string }> {
     const fault = (why: string) =>
-      new ImageError(`image ${image}: ${why}. It may be ${FORMS}.`, { field: "spec.image" });
-    if (!isAbsolute(image)) throw fault("no such form of image");
+      new ImageError(`image ${image}: ${why}. Here it may be ${FORMS}.`, { field: "spec.image" });
+    if (!isAbsolute(image)) {
+      throw fault(
+        image.startsWith(".")
+          ? "not an absolute path"
+          : "names of a registry are for the Kubernetes provider, the local one fetches nothing",
+      );
+    }
     let [path = "", ref = ""] = [image, ""];
     const hash = image.lastIndexOf("#");
     if (hash > 0 && (await stat(image).catch(() => undefined)) === undefined) {
