@@ -1,8 +1,16 @@
 // The daemon as a program, against a real nats-server: in the machine's root, and in roots with next to nothing.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { testServer } from "../broker/server/testing.ts";
 import { buildDaemon } from "./build.ts";
 import { alive, until } from "./exec/testing.ts";
@@ -38,6 +46,33 @@ describe("the daemon", () => {
     running.catch(() => {});
     await endByTerm(daemon);
     expect(await alive(background)).toBe(false);
+  }, 30_000);
+
+  test("starts the image's own program beside itself, with the sandbox's words and folder, and ends it with itself", async () => {
+    const script = 'echo "$$ $GIVEN in $PWD: $1" > "$2"; exec sleep 73';
+    const file = join(mkdtempSync(join(tmpdir(), "sandmesh-entrypoint-")), "pid");
+    const bootstrap = {
+      cwd: "/usr",
+      env: { GIVEN: "by pool" },
+      entrypoint: ["sh", "-c", script, "sh", "a b", file],
+    };
+    const daemon = await mesh.start({ argv: [agent], bootstrap });
+    const said = (): string => (existsSync(file) ? readFileSync(file, "utf8") : "");
+    await until("it runs", () => said().endsWith("\n"));
+    expect(said()).toContain(" by pool in /usr: a b\n");
+    const pid = Number.parseInt(said(), 10);
+    expect(await alive(pid)).toBe(true);
+    expect(text((await daemon.exec({ argv: ["echo", "hi"] })).stdout)).toBe("hi\n");
+    await endByTerm(daemon);
+    expect(await alive(pid)).toBe(false);
+    rmSync(dirname(file), { recursive: true });
+  }, 30_000);
+
+  test("a program of the image that cannot be run costs the sandbox nothing but a line in the log", async () => {
+    const daemon = await mesh.start({ argv: [agent], bootstrap: { entrypoint: ["/no/such"] } });
+    expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });
+    await endByTerm(daemon);
+    expect(await daemon.stderr).toContain("the entrypoint has ended");
   }, 30_000);
 
   test("hides from itself what the image's environment would do to it, and hands it to commands", async () => {

@@ -142,6 +142,10 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
   const commands = new Commands({ engine, environment, cwd });
+  if (bootstrap.entrypoint !== undefined) {
+    const { startEntrypoint } = await import("./process/entrypoint.ts");
+    startEntrypoint(commands, bootstrap.entrypoint, log);
+  }
   const executor = createExecutor({ engine, commands, environment, cwd });
   let stop: (() => void) | undefined;
   const stopped = new Promise<void>((resolve) => {

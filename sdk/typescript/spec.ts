@@ -32,7 +32,7 @@ export interface SpecOptions {
   entrypoint?: boolean;
   /** Warm stock to take it from. */
   template?: string;
-  /** Which of the pool's providers; default the first that can. */
+  /** Which of the pool's providers; default by its weights, of those that can. */
   provider?: string;
   labels?: Record<string, string>;
 }

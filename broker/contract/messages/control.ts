@@ -21,6 +21,13 @@ export const Bootstrap = v.object({
   image: v.optional(v.string()),
   env: v.optional(v.record(v.string(), v.string())),
   cwd: v.optional(v.string()),
+  entrypoint: v.optional(
+    v.pipe(
+      v.array(v.string()),
+      v.minLength(1),
+      v.description("The image's own program, which the daemon starts beside itself"),
+    ),
+  ),
   isolation: v.optional(
     v.pipe(v.array(v.string()), v.description("What is not isolated, in words, for `info`")),
   ),

@@ -45,7 +45,7 @@ export const SandboxSpec = v.object({
   entrypoint: v.optional(v.pipe(v.boolean(), v.description("Also start the image's own entrypoint"))),
   template: v.optional(v.pipe(Id, v.description("Warm stock to take it from"))),
   provider: v.optional(
-    v.pipe(Id, v.description("Which of the pool's providers; default the first that can")),
+    v.pipe(Id, v.description("Which of the pool's providers; default by its weights, of those that can")),
   ),
   labels: v.optional(map(v.pipe(v.string(), v.maxLength(63)), v.pipe(v.string(), v.maxLength(63)))),
 });

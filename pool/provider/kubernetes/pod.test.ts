@@ -183,3 +183,15 @@ test("two pods of one template are two objects", () => {
   if (one.metadata?.annotations !== undefined) one.metadata.annotations.a = "changed";
   expect(two.metadata?.annotations?.a).toBe("b");
 });
+
+test("the daemon is told to start the image's own program where it is asked for, and only then", () => {
+  const told = (spec: object) => {
+    const pod = made({ image: "task:1", ...spec }, { entrypoints: { task: ["/serve", "--all"] } });
+    const [variable] = main(pod)?.env ?? [];
+    return JSON.parse(variable?.value ?? "").entrypoint;
+  };
+  expect(told({ entrypoint: true })).toEqual(["/serve", "--all"]);
+  expect(told({})).toBeUndefined();
+  // The daemon stays the container's command.
+  expect(main(made({ entrypoint: true }, { entrypoints: { "task:1": ["/x"] } }))?.command).toHaveLength(1);
+});

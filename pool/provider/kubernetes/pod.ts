@@ -1,10 +1,11 @@
 // From a request to a pod: pure. Nothing of the image is changed; the daemon is mounted beside it and started in its
 // entrypoint's place.
 import type { V1Container, V1Pod, V1SecurityContext, V1Volume, V1VolumeMount } from "@kubernetes/client-node";
+import type { Bootstrap } from "../../../broker/contract/index.ts";
 import type { CreateRequest } from "../provider.ts";
 import { mergePatch } from "./merge-patch.ts";
 import type { CapabilityProfile, KubernetesSettings } from "./settings.ts";
-import { parseUser, parseVolume } from "./spec.ts";
+import { entrypointOf, parseUser, parseVolume } from "./spec.ts";
 
 /** Where the daemon's folder is mounted, in every provider. */
 export const DAEMON_FOLDER = "/.sandmesh/daemon";
@@ -132,6 +133,11 @@ function sidecars({ spec }: CreateRequest): V1Container[] {
   }));
 }
 
+function bootstrapOf({ bootstrap, spec }: CreateRequest, settings: KubernetesSettings): Bootstrap {
+  const entrypoint = spec.entrypoint === true ? entrypointOf(spec.image, settings) : undefined;
+  return { ...bootstrap, image: spec.image, ...(entrypoint === undefined ? {} : { entrypoint }) };
+}
+
 /** The whole pod. Pure; what cannot be was refused by refuseUnsupported. */
 export function podOf(request: CreateRequest, settings: KubernetesSettings): V1Pod {
   const { sandbox, tenant, run, spec } = request;
@@ -143,7 +149,7 @@ export function podOf(request: CreateRequest, settings: KubernetesSettings): V1P
     image: spec.image,
     imagePullPolicy: settings.imagePullPolicy,
     command: [`${DAEMON_FOLDER}/sandmesh-agent`],
-    env: [{ name: "SANDMESH_BOOTSTRAP", value: JSON.stringify({ ...request.bootstrap, image: spec.image }) }],
+    env: [{ name: "SANDMESH_BOOTSTRAP", value: JSON.stringify(bootstrapOf(request, settings)) }],
     resources: resourcesOf(request, settings),
     securityContext: securityContext(request, settings),
     volumeMounts: [...daemon.mounts, ...data.mounts],

@@ -58,6 +58,15 @@ export const KubernetesSettings = v.strictObject({
     ),
     "default",
   ),
+  entrypoints: v.optional(
+    v.pipe(
+      v.record(v.string(), v.pipe(v.array(v.string()), v.minLength(1))),
+      v.description(
+        "ENTRYPOINT and CMD by image, or by image without tag and digest: for specs that ask for the image's own entrypoint, since no registry is asked",
+      ),
+    ),
+    () => ({}),
+  ),
   readOnlyRoot: v.optional(
     v.pipe(v.boolean(), v.description("The image's own files cannot be written")),
     false,

@@ -32,9 +32,29 @@ describe("what is refused before anything is made, naming the field", () => {
 
   test("what a pod has no field for", () => {
     expect(refusal({ pids: 5 })).toEqual(["unsupported", "spec.pids"]);
-    expect(refusal({ entrypoint: true })).toEqual(["unsupported", "spec.entrypoint"]);
     expect(refusal({ user: "root" })).toEqual(["unsupported", "spec.user"]);
     expect(refusal({ env: { PATH: null } })).toEqual(["unsupported", "spec.env.PATH"]);
+  });
+
+  test("the image's own entrypoint, unless this pool's settings know it, for all tags or for one", () => {
+    const of = (image: string, names: string[]) =>
+      refusal(
+        { image, entrypoint: true },
+        { entrypoints: Object.fromEntries(names.map((name) => [name, ["/serve"]])) },
+      );
+    expect(of("task:1", [])).toEqual(["unsupported", "spec.entrypoint"]);
+    expect(of("task:1", ["task:1"])).toBeUndefined();
+    expect(of("task:2", ["task:1"])).toEqual(["unsupported", "spec.entrypoint"]);
+    const digest = `@sha256:${"0".repeat(64)}`;
+    for (const image of [
+      "reg.example:5000/a/task",
+      "reg.example:5000/a/task:2",
+      `reg.example:5000/a/task:2${digest}`,
+    ]) {
+      expect(of(image, ["reg.example:5000/a/task"])).toBeUndefined();
+      expect(of(image, ["reg.example", "task"])).toEqual(["unsupported", "spec.entrypoint"]);
+    }
+    expect(refusal({ image: "task:1", entrypoint: false })).toBeUndefined();
   });
 
   test("the node's network and folders, unless this pool's settings allow them", () => {

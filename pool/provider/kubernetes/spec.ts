@@ -25,6 +25,16 @@ export function parseUser(user: string): { uid: number; gid: number | undefined 
   return { uid: Number(match[1]), gid: match[2] === undefined ? undefined : Number(match[2]) };
 }
 
+/** What the image starts by itself, as far as the settings say: by its whole name, or by that without tag and digest. */
+export function entrypointOf(
+  image: string,
+  { entrypoints }: Pick<KubernetesSettings, "entrypoints">,
+): string[] | undefined {
+  const repository = image.replace(/@.*$/, "").replace(/:[^/:]*$/, "");
+  const name = [image, repository].find((each) => Object.hasOwn(entrypoints, each));
+  return name === undefined ? undefined : entrypoints[name];
+}
+
 export interface VolumeSource {
   kind: "claim" | "image" | "hostPath";
   value: string;
@@ -53,8 +63,11 @@ export function refuseUnsupported(spec: SandboxSpec, settings: KubernetesSetting
   if (spec.pids !== undefined) {
     unsupported("spec.pids", "a pod has no limit of its own; kubelet's podPidsLimit holds for all of a node");
   }
-  if (spec.entrypoint === true) {
-    unsupported("spec.entrypoint", "the image's configuration is not known before its pod runs");
+  if (spec.entrypoint === true && entrypointOf(spec.image, settings) === undefined) {
+    unsupported(
+      "spec.entrypoint",
+      `what ${spec.image} starts is known to its registry alone, which is not asked, and is not among this pool's settings (entrypoints)`,
+    );
   }
   if (spec.user !== undefined && parseUser(spec.user) === undefined) {
     unsupported("spec.user", "must be a uid or uid:gid; Kubernetes knows no user names");

@@ -51,7 +51,7 @@ class SpecOptions(TypedDict, total=False):
     template: str
     """Warm stock to take it from."""
     provider: str
-    """Which of the pool's providers; default the first that can."""
+    """Which of the pool's providers; default by its weights, of those that can."""
     labels: Mapping[str, str]
 
 
