@@ -1,5 +1,6 @@
 // What programs in plain JavaScript hand in: each fault is a typed error that names it, before anything is sent.
 import { expect, test } from "bun:test";
+import type { Link } from "../../broker/link/link.ts";
 import { Command } from "./command/command.ts";
 import { prepare } from "./command/request.ts";
 import { StdinWriter } from "./command/stdin.ts";
@@ -9,7 +10,7 @@ import { Sandbox } from "./sandbox.ts";
 import { resolveSettings } from "./settings.ts";
 import { specOf } from "./spec.ts";
 import { Box } from "./wire/box.ts";
-import type { Caller } from "./wire/caller.ts";
+import { Caller } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
 import { Pulse } from "./wire/pulse.ts";
 
@@ -20,6 +21,13 @@ const caller = new Proxy({} as Caller, {
     return () => {
       throw new Error(`${String(name)} of the connection was used`);
     };
+  },
+});
+const link = new Proxy({} as Link, {
+  get(_, name) {
+    if (name === "tenant") return "t";
+    if (name === "closed") return new Promise(() => undefined);
+    return name === "request" ? caller.sandbox : () => undefined;
   },
 });
 const box = new Box(caller, new Pulse(), new Lifeline(), { sandbox: "sb-1", fence: {} });
@@ -35,6 +43,14 @@ test.each<[what: string, field: string, call: () => unknown]>([
   ["exec(undefined)", "command", () => prepare(wrong(undefined), {}, ID)],
   ["exec(5)", "command", () => prepare(wrong(5), {}, ID)],
   ["exec([5])", "command", () => prepare(wrong(["ls", 5]), {}, ID)],
+  ["exec of half a surrogate pair", "command", () => prepare(["printf", "\ud800"], {}, ID)],
+  ["a line with half a pair", "command", () => prepare("echo \udfff", {}, ID)],
+  ["half a pair in stdin", "stdin", () => prepare("cat", { stdin: "\ud800" }, ID)],
+  ["half a pair in env", "env.A", () => prepare("env", { env: { A: "\ud800" } }, ID)],
+  ["half a pair in cwd", "cwd", () => prepare("env", { cwd: "/\ud800" }, ID)],
+  ["half a pair in content", "content", () => files.write("f", "\ud800")],
+  ["half a pair in a path", "path", () => new Caller(link).sandbox(box.target, "stat", { path: "/\ud800" })],
+  ["half a pair in a path to read", "path", () => files.read("/\ud800")],
   ["stdin: 5", "stdin", () => prepare("cat", { stdin: wrong(5) }, ID)],
   ["stdin: {}", "stdin", () => prepare("cat", { stdin: wrong({}) }, ID)],
   ["env: { A: 1 }", "env.A", () => prepare("env", { env: wrong({ A: 1 }) }, ID)],

@@ -24,9 +24,35 @@ export function onlyKnown<Options extends object>(options: Options, names: Names
 export const isIterable = (value: unknown): value is Iterable<unknown> | AsyncIterable<unknown> =>
   typeof value === "object" && value !== null && (Symbol.asyncIterator in value || Symbol.iterator in value);
 
+const HALF = /\p{Surrogate}/u;
+
+/** `request`, whose texts all become bytes as they are: half of a surrogate pair would silently become U+FFFD, and so
+ * another argument, name or path. Throws InvalidRequestError that names the field. */
+export function onlyWellFormed<R extends object>(request: R): R {
+  check(request, "");
+  return request;
+
+  function check(value: unknown, field: string): void {
+    if (typeof value === "string") {
+      if (HALF.test(value)) throw invalid(field, "must not contain half of a surrogate pair");
+    } else if (Array.isArray(value)) {
+      for (const each of value) check(each, field);
+    } else if (typeof value === "object" && value !== null && !(value instanceof Uint8Array)) {
+      for (const [name, each] of Object.entries(value)) {
+        const path = field === "" ? name : `${field}.${name}`;
+        check(name, field);
+        check(each, path);
+      }
+    }
+  }
+}
+
 /** Text as UTF-8, or the bytes as they are; throws InvalidRequestError for anything else. */
 export function bytesOf(data: string | Uint8Array, field: string): Uint8Array {
-  if (typeof data === "string") return Buffer.from(data, "utf8");
+  if (typeof data === "string") {
+    onlyWellFormed({ [field]: data });
+    return Buffer.from(data, "utf8");
+  }
   if (data instanceof Uint8Array) return data;
   throw invalid(field, "must be text or bytes");
 }

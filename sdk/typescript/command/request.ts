@@ -1,6 +1,14 @@
 // Options of a command, as users write them, and the exec request that they become.
 import { type ExecRequest, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
-import { bytesOf, checkSignal, invalid, isIterable, type Names, onlyKnown } from "../arguments.ts";
+import {
+  bytesOf,
+  checkSignal,
+  invalid,
+  isIterable,
+  type Names,
+  onlyKnown,
+  onlyWellFormed,
+} from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
@@ -103,6 +111,7 @@ export function unlimited<O extends CommandOptions>(options: O): O {
 }
 
 function commandOf(command: string | readonly string[]): { argv?: string[]; shell?: string } {
+  onlyWellFormed({ command });
   if (typeof command === "string") return { shell: command };
   if (Array.isArray(command) && command.every((word) => typeof word === "string"))
     return { argv: [...command] };
@@ -159,6 +168,7 @@ export function prepare(
     wait: options.wait,
     credit_bytes: CREDIT_BYTES,
   });
+  onlyWellFormed(request);
   const patienceMs = timeoutMs === undefined ? undefined : timeoutMs + (graceMs ?? 1_000) + SLACK_MS;
   return { request, stdin: rest, patienceMs };
 }

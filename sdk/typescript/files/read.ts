@@ -13,6 +13,7 @@ import {
   throwIfError,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
+import { onlyWellFormed } from "../arguments.ts";
 import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
 import { pause } from "../wire/pause.ts";
@@ -36,6 +37,7 @@ export async function* readFrames(
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array, void, void> {
   const { link } = box.caller;
+  onlyWellFormed(request);
   box.caller.throwIfClosed();
   const watch = new Watch(box, { signal, deadlineAt: undefined, started: () => "unknown" });
   const credit_bytes = creditOf(box.pulse.waiting);

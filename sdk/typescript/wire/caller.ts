@@ -19,6 +19,7 @@ import {
   UnreachableError,
 } from "../../../broker/contract/index.ts";
 import type { Link } from "../../../broker/link/link.ts";
+import { onlyWellFormed } from "../arguments.ts";
 import { pause, throwIfAborted } from "./pause.ts";
 
 /** Which sandbox, and under which lease; a person's handle has no fence. */
@@ -140,7 +141,7 @@ export class Caller {
     schema: Schema,
     options: CallOptions,
   ): Promise<unknown> {
-    const { body, tail } = bodyOf({ version: 1, ...request });
+    const { body, tail } = bodyOf(onlyWellFormed({ version: 1, ...request }));
     const patience = new Patience(options);
     for (;;) {
       this.throwIfClosed();
