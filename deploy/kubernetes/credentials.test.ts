@@ -108,3 +108,14 @@ test("a trainer's credential is of the asked time, and needs the mesh's keys", (
   // In whole seconds, never less.
   expect([60, 61]).toContain((exp ?? 0) - (iat ?? 0));
 });
+
+test("damaged keys are told with their file and what to do, and are not made anew", () => {
+  secrets(false);
+  const path = join(stateDir(), "keys.json");
+  writeFileSync(path, '{"operator": "SO');
+  for (const use of [
+    () => secrets(false),
+    () => mintUser({ stateDir: stateDir(), tenant: "acme", user: "ann" }),
+  ])
+    expect(use).toThrow(new RegExp(`${path} is damaged .*put a copy of it back`));
+});

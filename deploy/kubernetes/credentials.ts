@@ -2,7 +2,7 @@
 // enter the cluster.
 import { chmodSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { NotFoundError } from "../../broker/contract/index.ts";
+import { InvalidRequestError, NotFoundError, toSandmeshError } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
 import {
@@ -48,8 +48,23 @@ function kept(path: string, make: () => string): string {
   return readFileSync(path, "utf8");
 }
 
-const keysIn = (stateDir: string): OperatorKeys =>
-  parseOperatorKeys(kept(join(stateDir, KEYS), () => JSON.stringify(createOperatorKeys())));
+const keysIn = (stateDir: string): OperatorKeys => {
+  const path = join(stateDir, KEYS);
+  return keysOf(
+    path,
+    kept(path, () => JSON.stringify(createOperatorKeys())),
+  );
+};
+
+/** Throws InvalidRequestError that names the file: the mesh's keys cannot be made again, only put back. */
+function keysOf(path: string, text: string): OperatorKeys {
+  try {
+    return parseOperatorKeys(text);
+  } catch (cause) {
+    const why = toSandmeshError(cause).message;
+    throw new InvalidRequestError(`${path} is damaged (${why}): put a copy of it back`, { cause });
+  }
+}
 
 /** nats-server's settings of operator and accounts; all public. */
 function authConf(keys: OperatorKeys): string {
@@ -119,6 +134,6 @@ export function mintUser({ stateDir, tenant, user, ttlMs }: UserOptions): string
       `there are no keys in ${stateDir}; \`sandmesh kubernetes credentials\` makes them`,
     );
   }
-  const ring = keyRingOf(parseOperatorKeys(readFileSync(path, "utf8")));
+  const ring = keyRingOf(keysOf(path, readFileSync(path, "utf8")));
   return formatCreds(ring.mintUser({ tenant, user, ...(ttlMs === undefined ? {} : { ttlMs }) }));
 }

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import {
   ConnectionError,
+  FileError,
   InternalError,
   InvalidRequestError,
   NotFoundError,
@@ -35,11 +36,16 @@ export type Left = v.InferOutput<typeof Left>;
 export const describeLeft = (left: Left): string =>
   `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${left.leases === null ? "leases not known" : counted(left.leases, "lease")}`;
 
+/** undefined while it is not there yet; it appears whole. Throws FileError where it is damaged: nobody would mend it. */
 function readAddress(paths: HomePaths): MeshAddress | undefined {
+  if (!existsSync(paths.mesh)) return undefined;
   try {
     return v.parse(Address, JSON.parse(readFileSync(paths.mesh, "utf8")));
-  } catch {
-    return undefined;
+  } catch (cause) {
+    // Removed since: the mesh has just ended.
+    if (!existsSync(paths.mesh)) return undefined;
+    const message = `${paths.mesh} is damaged: run \`sandmesh down\` and \`sandmesh up\``;
+    throw new FileError(message, { reason: "EINVAL", cause });
   }
 }
 

@@ -163,3 +163,16 @@ await new Promise((end) => process.stdin.once("end", end).resume());`;
   await Promise.all(all.map(({ exited }) => exited));
   expect(lines.sort()).toEqual([...Array(5).fill("another's\n"), "mine\n"]);
 });
+
+test("a damaged mesh.json is told with its name and what to do, by all, and up does not wait for it to mend", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  await writeFile(homePaths(home).mesh, '{"url": "nats://127');
+  const told = `${homePaths(home).mesh} is damaged: run \`sandmesh down\` and \`sandmesh up\``;
+  for (const command of ["up", "ps"]) {
+    const ran = await sandmesh(command);
+    expect([ran.code, ran.stderr]).toEqual([1, expect.stringContaining(told)]);
+  }
+  expect((await sandmesh("down")).code).toBe(0);
+  expect((await sandmesh("up")).code).toBe(0);
+  expect((await sandmesh("down")).code).toBe(0);
+}, 60_000);
