@@ -159,6 +159,23 @@ test("nodes are read where the pool places pods itself, and only then", async ()
   ]);
 });
 
+test("an owner of the pods is made, and may be read by the pool, where one is asked for and only then", async () => {
+  const of = async (kubernetes: Values) => {
+    const objects = objectsOf(await render({ sandboxNamespace: "boxes", pool: { kubernetes } }));
+    const [role] = objects.filter(({ kind }) => kind === "Role");
+    const maps = objects.filter(
+      ({ kind, metadata }) => kind === "ConfigMap" && metadata.namespace === "boxes",
+    );
+    return { rules: role?.rules, names: maps.map(({ metadata }) => metadata.name) };
+  };
+  const pods = { apiGroups: [""], resources: ["pods"], verbs: expect.any(Array) };
+  expect(await of({})).toEqual({ rules: [pods], names: [] });
+  expect(await of({ ownerConfigMap: "owner" })).toEqual({
+    rules: [pods, { apiGroups: [""], resources: ["configmaps"], resourceNames: ["owner"], verbs: ["get"] }],
+    names: ["owner"],
+  });
+});
+
 test("every object has its namespace, so that plain manifests go where they belong", async () => {
   const ofCluster = /PriorityLevelConfiguration|FlowSchema/;
   const lost = objectsOf(await render()).filter(

@@ -11,6 +11,7 @@ import type { Created, CreateRequest } from "../provider.ts";
 import type { PodApi } from "./api/pods.ts";
 import type { Informer } from "./informer.ts";
 import { judge, type PodView } from "./observe.ts";
+import type { Owner } from "./owner.ts";
 import type { Placer } from "./place/placer.ts";
 import { LABEL, podOf } from "./pod.ts";
 import type { Log } from "./reflect.ts";
@@ -25,6 +26,7 @@ export interface CreationParts {
   informer: Informer;
   teller: Teller;
   placer: Placer | undefined;
+  owner: Owner | undefined;
   log: Log;
   /** The provider is closed. */
   closed: AbortSignal;
@@ -70,7 +72,8 @@ export class Creation {
     const { sandbox } = request;
     const known = Promise.all([this.#parts.informer.start(), this.#parts.placer?.start()]);
     await unlessAborted(known, signal, sandbox);
-    const pod = podOf(request, this.#parts.settings);
+    const owner = await this.#parts.owner?.reference(this.#parts.closed);
+    const pod = podOf(request, this.#parts.settings, owner);
     const begun = (await this.#createDirect(sandbox, pod)) ?? (await this.#send(sandbox, pod));
     return begun === "taken" ? this.#taken(request) : { uid: begun.metadata.uid };
   }

@@ -1,6 +1,13 @@
 // From a request to a pod: pure. Nothing of the image is changed; the daemon is mounted beside it and started in its
 // entrypoint's place.
-import type { V1Container, V1Pod, V1SecurityContext, V1Volume, V1VolumeMount } from "@kubernetes/client-node";
+import type {
+  V1Container,
+  V1OwnerReference,
+  V1Pod,
+  V1SecurityContext,
+  V1Volume,
+  V1VolumeMount,
+} from "@kubernetes/client-node";
 import type { Bootstrap } from "../../../broker/contract/index.ts";
 import type { CreateRequest } from "../provider.ts";
 import { mergePatch } from "./merge-patch.ts";
@@ -139,7 +146,7 @@ function bootstrapOf({ bootstrap, spec }: CreateRequest, settings: KubernetesSet
 }
 
 /** The whole pod. Pure; what cannot be was refused by refuseUnsupported. */
-export function podOf(request: CreateRequest, settings: KubernetesSettings): V1Pod {
+export function podOf(request: CreateRequest, settings: KubernetesSettings, owner?: V1OwnerReference): V1Pod {
   const { sandbox, tenant, run, spec } = request;
   const daemon = daemonMounts(settings);
   const data = dataMounts(request);
@@ -162,6 +169,7 @@ export function podOf(request: CreateRequest, settings: KubernetesSettings): V1P
     metadata: {
       name: sandbox,
       namespace: settings.namespace,
+      ...(owner === undefined ? {} : { ownerReferences: [owner] }),
       labels: {
         ...spec.labels,
         [LABEL.managedBy]: "sandmesh",

@@ -8,6 +8,7 @@ import { Transport } from "./api/transport.ts";
 import { Creation } from "./creation.ts";
 import { Informer } from "./informer.ts";
 import { listedOf } from "./observe.ts";
+import { Owner } from "./owner.ts";
 import { Placer } from "./place/placer.ts";
 import { LABEL } from "./pod.ts";
 import type { Log } from "./reflect.ts";
@@ -57,7 +58,9 @@ class Kubernetes implements KubernetesProvider {
     this.#transport = new Transport(openAccess(settings.kubeconfig, settings.context), settings);
     this.#api = new PodApi(this.#transport, settings.namespace, `${LABEL.mesh}=${settings.mesh}`);
     this.#teller = new Teller(settings);
-    const { placement, directNodes } = settings;
+    const { placement, directNodes, namespace, ownerConfigMap } = settings;
+    const owner =
+      ownerConfigMap === undefined ? undefined : new Owner(this.#transport, namespace, ownerConfigMap);
     this.#placer = placement === "direct" ? new Placer(this.#transport, directNodes, log) : undefined;
     this.#informer = new Informer(this.#api.all, log, (change) => {
       // Refused where we placed it, it is about to be made again: nobody is to hear of this one.
@@ -71,6 +74,7 @@ class Kubernetes implements KubernetesProvider {
       informer: this.#informer,
       teller: this.#teller,
       placer: this.#placer,
+      owner,
       closed: this.#closed.signal,
     });
   }

@@ -115,6 +115,9 @@ export const KubernetesSettings = v.strictObject({
   imagePullSecrets: v.optional(v.array(v.string()), () => []),
   nodeSelector: v.optional(v.record(v.string(), v.string()), () => ({})),
   tolerations: v.optional(v.array(v.record(v.string(), v.union([v.string(), v.number()]))), () => []),
+  ownerConfigMap: word(
+    "ConfigMap in the pods' namespace that owns them: deleted, the cluster takes them with it. Needs the right to get it; the chart makes both",
+  ),
   podTemplate: v.exactOptional(
     v.pipe(
       v.record(v.string(), v.unknown()),
