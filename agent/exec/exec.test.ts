@@ -1,6 +1,6 @@
 // What commands do, with real processes.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Commands } from "./exec.ts";
@@ -227,6 +227,19 @@ describe("what a command starts with", () => {
   });
 });
 
+test("what commands say to the OOM killer of themselves is not said of the daemon, which would end before them", async () => {
+  const own = (): string => readFileSync("/proc/self/oom_score_adj", "utf8");
+  const before = own();
+  expect(before).not.toBe("1000\n");
+  const say = { argv: ["cat", "/proc/self/oom_score_adj"] };
+  for (const end of [
+    await run(commands, say),
+    ...(await Promise.all([run(commands, say), run(commands, say)])),
+  ])
+    expect(end.text).toBe("1000\n");
+  expect(own()).toBe(before);
+});
+
 test("commands that are stopped between fork and exec do not hold up the daemon", async () => {
   const stopper = begin(commands, {
     argv: ["python3", "-c", STOPPER, String(process.pid)],
@@ -239,6 +252,10 @@ test("commands that are stopped between fork and exec do not hold up the daemon"
     const { outcome } = await run(commands, { argv: ["true"], timeout_ms: 500, grace_ms: 0 });
     ends.push(outcome.type);
   }
+  // At once they are the engine's thread's to begin, and not JavaScript's.
+  const short = { argv: ["true"], timeout_ms: 500, grace_ms: 0 };
+  const burst = await Promise.all(Array.from({ length: 50 }, () => run(commands, short)));
+  ends.push(...burst.map(({ outcome }) => outcome.type));
   stopper.command.cancel();
   await stopper.ended;
   // One that was stopped just behind its exec stays so until its time is up, as is right.

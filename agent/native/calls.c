@@ -17,7 +17,7 @@ EXPORT int engine_open(void) {
   int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t all, old;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
-  E.queue_tail = &E.queue;
+  E.queue_tail = &E.queue; E.begun = -1;
   E.epoll = epoll_create1(EPOLL_CLOEXEC); E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   E.box[0] = malloc(BOX); E.box[1] = malloc(BOX);
@@ -135,8 +135,10 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
     }
     if (bad < 0) { result = -errno; release(c); }
     else if (lone()) {
-      E.starting = 1;
+      int asleep = !E.look_at;
+      begin_start();
       pthread_mutex_unlock(&lock);
+      if (asleep) kick();  // the thread sleeps without a time limit, and shall see to a child that is stopped
       *request = start(c, 0);
       return result;
     } else { c->next = NULL; *E.queue_tail = c; E.queue_tail = &c->next; queued = 1; }
@@ -144,6 +146,14 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   pthread_mutex_unlock(&lock);
   if (queued) kick();  // with the lock held, the thread would wake up only to wait for it
   return result;
+}
+/** To be called every 50 ms while it answers 1: commands wait for the engine's thread, which may wait for a stopped child. */
+EXPORT int engine_nudge(void) {
+  pthread_mutex_lock(&lock);
+  nudge(now_ns());
+  int more = E.starting || E.queue;
+  pthread_mutex_unlock(&lock);
+  return more;
 }
 /** Writes to stdin: 1 taken, 0 taken when the STDIN frame comes (one at a time), -1 closed. `last` closes it. */
 EXPORT int engine_stdin(uint32_t handle, const char *data, uint32_t length, int last) {

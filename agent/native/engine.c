@@ -1,6 +1,5 @@
 // The engine's thread: starts what is queued, reads pipes, reaps, and fills the outbox.
 #include "engine.h"
-#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -69,45 +68,55 @@ void arm(struct command *c, int k, int on) {
   c->armed[k] = on;
 }
 
-/** Until the child has given this memory back, by its exec or its end. As CLONE_VFORK would wait, but that waits for ever
- * where another command has stopped the child in between (`kill -STOP -1`). */
-static void await_exec(pid_t pid, atomic_int *uses_memory) {
-  static const struct timespec often = {0, STOPPED_NS};
-  for (int still; (still = atomic_load(uses_memory)) != 0;)
-    if (syscall(SYS_futex, uses_memory, FUTEX_WAIT, still, &often, NULL, 0) < 0 && errno == ETIMEDOUT) kill(pid, SIGCONT);
+/** The thread that starts a child waits in the kernel until its exec, for ever where another command has stopped the child
+ * in between (`kill -STOP -1`). So another thread tells it to go on: the engine's where JavaScript's waits, and the other
+ * way round. Answers when to look again. */
+int64_t nudge(int64_t now) {
+  if (E.starting && E.begin_at + STOPPED_NS <= now) {
+    if (E.begun >= 0) syscall(SYS_pidfd_send_signal, E.begun, SIGCONT, NULL, 0);
+    E.begin_at = now;
+  }
+  return E.starting ? E.begin_at + STOPPED_NS : INT64_MAX;
+}
+/** Before `start`, with the lock held. */
+void begin_start(void) {
+  E.starting = 1; E.begin_at = now_ns();
+  if (E.told) ask_for_sigchld(0);
 }
 /** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. `attend`:
  * the engine's thread sees to it from now on. */
 pid_t start(struct command *c, int attend) {
   struct request *r = c->request; char *s = (char *)r + r->strings;
-  struct launch l = {.c = c, .cwd = s, .uses_memory = 1};
+  struct launch l = {.c = c, .cwd = s};
   char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
-  int pidfd = -1; pid_t pid = -1;
+  pid_t pid = -1;
   if (vector) {
     l.argv = vector; l.envp = vector + r->argc + 1;
     for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; l.argv[i] = s; }
     for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l.envp[i] = s; }
     l.argv[r->argc] = l.envp[r->envc] = NULL;
     sigset_t all, old; sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_PIDFD | SIGCHLD, &l, &pidfd, NULL, &l.uses_memory);
-    if (pid < 0) failed(&l, S_CLONE); else await_exec(pid, &l.uses_memory);
+    // Without CLONE_VFORK what the child says of itself to the OOM killer would be said of the daemon, too.
+    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &l, &E.begun);
+    if (pid < 0) { failed(&l, S_CLONE); E.begun = -1; }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
   } else { errno = ENOMEM; failed(&l, S_CLONE); }
   free(vector);
-  if (pid > 0 && l.stage) { while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}; close(pidfd); }
+  if (pid > 0 && l.stage) while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
   // Until the exec the child's /proc is as closed to a user other than root as the daemon's own.
   if (pid > 0 && !l.stage && !l.offered) { char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path); }
   pthread_mutex_lock(&lock);
-  E.starting = 0;
+  int pidfd = E.begun;
+  E.starting = 0; E.begun = -1;
   close_child_ends(c); free(c->request); c->request = NULL;
   if (l.stage) {
     int32_t why[3] = {l.stage, l.error, l.detail};
+    if (pidfd >= 0) close(pidfd);
     put(c, FAILED, why, sizeof why); wake(); release(c);
     pid = 0;
   } else {
     c->pid = pid; c->fd[K_PID] = pidfd;
     E.last = c->handle; E.started_at = now_ns(); E.active = 1;
-    if (E.told) { ask_for_sigchld(0); kick(); }  // the thread may sleep without a time limit
     if (attend && !c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
     if (attend) arm(c, K_PID, 1);
   }
@@ -232,7 +241,9 @@ void *engine_thread(void *unused) {
     pthread_mutex_lock(&lock);
     if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) { E.child_ended = 0; reap_foreign(); }
     if (E.look_at && E.look_at <= now_ns()) look();
-    int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at ? now_ns() : 0, next = E.draining ? end_drains(now) : INT64_MAX;
+    int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at || E.starting ? now_ns() : 0, next = E.draining ? end_drains(now) : INT64_MAX;
+    int64_t again = nudge(now);
+    if (again < next) next = again;
     if (E.look_at && E.look_at < next) next = E.look_at;
     if (E.flush_at && E.flush_at <= now) wake();
     if (E.flush_at && E.flush_at < next) next = E.flush_at;
@@ -263,7 +274,7 @@ void *engine_thread(void *unused) {
     pthread_mutex_lock(&lock);
     struct command *c = E.starting || BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
     if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
-    if (c) E.starting = 1;
+    if (c) begin_start();
     pthread_mutex_unlock(&lock);
     pid_t pid = c ? start(c, 1) : 0;
     if (pid) {

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,7 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define QUIET_NS 50000000LL   // without a start or an end for this long: SIGCHLD is asked for, until the next start
 #define BURST_NS 5000000LL    // a start soon after one that still runs belongs to a burst: the thread takes it
 #define STATUS_TAKEN -1       // in place of wait's status: someone else has taken it
-#define STOPPED_NS 50000000L   // a child that has not come to its exec by then may have been stopped: it is told to go on
+#define STOPPED_NS 50000000LL  // a child that has not come to its exec by then may have been stopped: it is told to go on
 #define OWED_NS 100000000LL   // after the drain: how often it is looked whether what is owed has been read by someone else
 #define SLOTS 65536
 
@@ -54,7 +53,7 @@ struct command {
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; atomic_int uses_memory; };
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; };
 
 // Everything here is guarded by `lock`.
 struct engine {
@@ -66,7 +65,9 @@ struct engine {
   uint32_t last;                 // the command that was started last
   int epoll, control, wake_fd, null_fd;
   int loop;                      // what JavaScript's thread waits at; -1 where that is not known
-  uint8_t starting;              // someone is between clone and the child's exec
+  uint8_t starting;              // someone is between clone and the child's exec,
+  int64_t begin_at;              // since then, or told it last to go on
+  int begun;                     // that child's pidfd; -1 where there is none yet
   uint8_t told, active;          // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
   uint64_t soft_files;           // commands' soft limit of open files, where it is not the daemon's
@@ -89,6 +90,8 @@ int find_loop(void);
 extern __thread int own_frames;
 void kick(void);
 int64_t now_ns(void);
+void begin_start(void);
 pid_t start(struct command *c, int attend);
+int64_t nudge(int64_t now);
 void ask_for_sigchld(int on);
 void *engine_thread(void *unused);

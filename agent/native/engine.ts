@@ -59,6 +59,7 @@ const SYMBOLS = {
   engine_take: { args: [], returns: FFIType.i32 },
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_nudge: { args: [], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
   engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
@@ -75,6 +76,8 @@ type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
 const NOTHING = new Uint8Array(1);
 /** How long JavaScript's timers may be late for it. */
 const SETTLE_MS = 3;
+/** How often it is looked whether the engine's thread waits for a child that someone has stopped. */
+const NUDGE_MS = 50;
 
 export class Engine {
   readonly #native: Library;
@@ -84,6 +87,7 @@ export class Engine {
   #next: 0 | 1 = 0;
   /** Commands that were to be begun since it was last looked how those before are. */
   #asked = 0;
+  #nudging: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(native: Library, boxes: readonly [Buffer, Buffer]) {
     this.#native = native;
@@ -136,7 +140,15 @@ export class Engine {
     const pid = request.readInt32LE(0);
     // After the caller has the handle, and after all that came with this request was looked at.
     if (pid > 0) queueMicrotask(() => this.#begun(handle, pid, listener));
+    else this.#nudge();
     return handle;
+  }
+
+  #nudge(): void {
+    this.#nudging ??= setTimeout(() => {
+      this.#nudging = undefined;
+      if (this.#native.engine_nudge() > 0) this.#nudge();
+    }, NUDGE_MS);
   }
 
   /** One that came alone is waited for, as long as nothing else is to be done. */

@@ -10,6 +10,7 @@ import {
   SHELLS,
   testSessions,
   untilGone,
+  untilIgnoresInterrupt,
 } from "./testing.ts";
 
 afterEach(closeSessions);
@@ -52,6 +53,7 @@ inEachShell(
   "output before a time-out is kept, and its children and background jobs are gone, those of others not",
   async (s) => {
     const earlier = Number((await run(s, "sleep 60 & echo $!")).stdout);
+    await untilIgnoresInterrupt(earlier);
     const running = begin(
       s,
       "echo so far; sleep 61 & echo $!; nohup sleep 62 >/dev/null 2>&1 & echo $!; echo x; sleep 63",

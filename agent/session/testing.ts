@@ -139,3 +139,16 @@ export async function untilRuns(pid: number, program: string): Promise<void> {
     await Bun.sleep(2);
   }
 }
+
+/** Waits until a background job has been made deaf to Ctrl-C by its shell, which it does after the fork, in the child. */
+export async function untilIgnoresInterrupt(pid: number): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  const ignores = (): boolean => {
+    const mask = /^SigIgn:\t([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1];
+    return (Number.parseInt(mask?.slice(-1) ?? "0", 16) & 2) !== 0;
+  };
+  while (!ignores()) {
+    if (Date.now() > deadline) throw new Error(`process ${pid} takes interrupts`);
+    await Bun.sleep(2);
+  }
+}
