@@ -71,6 +71,11 @@ const REFUSED: [why: string, values: Values, named: string][] = [
   ["no NATS at all", { nats: { enabled: false } }, "/nats/externalUrls"],
   ["a URL with a password in it", { nats: { externalUrls: ["nats://a:b@c"] } }, "/nats/externalUrls/0"],
   ["a way that there is none of", { daemon: { by: "nfs" } }, "/daemon/by"],
+  [
+    "another cluster by the name of its own",
+    { pool: { providers: [{ name: "kubernetes", kind: "local" }] } },
+    "/name",
+  ],
   ["a relative folder on the node", { daemon: { hostFolder: "var/lib" } }, "/daemon/hostFolder"],
   ["a version that leads elsewhere", { daemon: { version: "../x" } }, "/daemon/version"],
   ["an unusable namespace", { sandboxNamespace: "A_b" }, "/sandboxNamespace"],
@@ -220,6 +225,21 @@ test("the pool and its provider take the settings that are rendered", async () =
     const made = await makeProvider({ name: "kubernetes", settings: provider?.settings ?? {} }, quiet);
     await made.close();
   }
+});
+
+test("another cluster is a provider of the pool's, by weight, with its kubeconfig where its settings look for it", async () => {
+  const kubeconfig = "/etc/sandmesh/kubeconfigs/west/config";
+  const settings = { mesh: "m", kubeconfig, daemon: { by: "image", image: "daemon:1" } };
+  const west = { name: "west", kind: "kubernetes", weight: 1, settings };
+  const values = { pool: { weight: 3, providers: [west], kubeconfigSecrets: ["west"] } };
+  const { data } = await find(values, "ConfigMap", "mesh-pool");
+  const file = join(work, "pool.json");
+  writeFileSync(file, data?.["pool.json"] ?? "");
+  const [own, other, ...more] = readPoolConfig(file, {}).providers;
+  expect([own?.name, own?.weight, other, more]).toEqual(["kubernetes", 3, west, []]);
+  const pod = JSON.stringify((await find(values, "Deployment", "mesh-pool")).spec);
+  expect(pod).toContain('"mountPath":"/etc/sandmesh/kubeconfigs/west","readOnly":true');
+  expect(pod).toContain('"secretName":"west"');
 });
 
 test("alerts ask for metrics and codes that there are", async () => {
