@@ -51,6 +51,10 @@ export interface Records {
   /** Resolves with what every later write is refused with: another writer has opened the stream, the server was away for
    * too long, or `close`. */
   readonly poisoned: Promise<SandmeshError>;
+  /** PoolUnavailableError (reason `records`) while the server's disk takes no writes; they wait meanwhile. */
+  readonly trouble: SandmeshError | undefined;
+  /** Called when `trouble` begins. */
+  onTrouble(handle: (error: SandmeshError) => void): void;
   /** Waits for the writes under way and lets go; the stream stays. */
   close(): Promise<void>;
 }
@@ -118,6 +122,14 @@ class StreamRecords implements Records {
 
   get poisoned(): Promise<SandmeshError> {
     return this.#writer.poisoned;
+  }
+
+  get trouble(): SandmeshError | undefined {
+    return this.#writer.trouble;
+  }
+
+  onTrouble(handle: (error: SandmeshError) => void): void {
+    this.#writer.onTrouble(handle);
   }
 
   async open(): Promise<void> {

@@ -8,6 +8,7 @@ import {
   ConnectionError,
   check,
   decode,
+  PoolUnavailableError,
   type SandmeshError,
   toSandmeshError,
   UnreachableError,
@@ -19,12 +20,21 @@ import type { Message } from "./link.ts";
 export const MAX_IN_FLIGHT = 256;
 /** Writes that may wait in this process. */
 export const MAX_WAITING = 64 * 1024;
-/** When nothing is acknowledged for this long, the stream is asked. */
-const STALL_MS = 5_000;
+/** When nothing is acknowledged for this long, the stream is asked. A disk that was just found full is answered by
+ * nothing at all. */
+const STALL_MS = 2_000;
+/** A stream that answers, and has not stored for this long what it was sent again and again, cannot store: JetStream
+ * answers nothing to a write that its disk refuses. Less than the time that clients wait for an answer. */
+const BROKEN_MS = 3_500;
+const BROKEN_TRIES = 3;
 /** The header that names the writer of a message. */
 export const WRITER = "Sandmesh-Writer";
 /** Between a refusal and the question why: others of what was on its way are refused meanwhile. */
 const REFUSED_MS = 20;
+/** And where JetStream's disk takes nothing: it is asked seldom, for as long as that lasts. */
+const FULL_MS = 500;
+/** JetStream's error codes for that: no storage left for the account, or the server; a message was not stored. */
+const NO_STORAGE: ReadonlySet<number | undefined> = new Set([10023, 10047, 10077]);
 /** JetStream's error code for a write that names another sequence than the last. */
 const WRONG_LAST_SEQUENCE = 10071;
 
@@ -64,6 +74,10 @@ export class Writer {
   #last = 0;
   #poison: SandmeshError | undefined;
   #recovering = false;
+  /** How often the oldest on its way was sent again. */
+  #tries = 0;
+  #trouble: SandmeshError | undefined;
+  readonly #troubled: ((error: SandmeshError) => void)[] = [];
   /** The connection is lost. What is sent now would be held and arrive first, before what was lost with it is sent
    * again, and be refused as another writer's. */
   #away = false;
@@ -101,6 +115,17 @@ export class Writer {
   /** The sequence of the last write that was sent. */
   get last(): number {
     return this.#last;
+  }
+
+  /** Why nothing can be stored now, though the server is there: its disk. Writes wait and are tried again, so that it
+   * passes by itself once there is room. */
+  get trouble(): SandmeshError | undefined {
+    return this.#trouble;
+  }
+
+  /** Called when `trouble` begins. */
+  onTrouble(handle: (error: SandmeshError) => void): void {
+    this.#troubled.push(handle);
   }
 
   /** Begins anew: the next write follows `last`. */
@@ -164,7 +189,8 @@ export class Writer {
       const { seq, error } = check(PublishAnswer, decode(data));
       // Another writer, or a gap: where a cluster's leader went, some of what was on its way is lost, and what came
       // after it does not follow. The stream knows which.
-      if (error !== undefined && (isPassing(error) || error.err_code === WRONG_LAST_SEQUENCE))
+      if (error !== undefined && NO_STORAGE.has(error.err_code)) this.#full(error.description);
+      else if (error !== undefined && (isPassing(error) || error.err_code === WRONG_LAST_SEQUENCE))
         void this.#recover(REFUSED_MS);
       else if (error !== undefined)
         this.#fail(new UnreachableError(`JetStream refuses a record: ${error.description}`));
@@ -175,8 +201,19 @@ export class Writer {
     }
   }
 
+  #full(description: string | undefined): void {
+    if (this.#trouble === undefined) {
+      const said = `the mesh's records cannot be written: no space on NATS's disk, or it cannot be written (${description})`;
+      this.#trouble = new PoolUnavailableError(said, { reason: "records" });
+      for (const tell of this.#troubled) tell(this.#trouble);
+    }
+    void this.#recover();
+  }
+
   #done(write: Write): void {
     this.#inFlight.delete(write.after);
+    this.#trouble = undefined;
+    this.#tries = 0;
     this.#progressAt = performance.now();
     write.resolve();
     this.#pump();
@@ -211,7 +248,8 @@ export class Writer {
     if (this.#recovering || this.#inFlight.size === 0 || this.#poison !== undefined) return;
     this.#recovering = true;
     try {
-      if (afterMs > 0) await new Promise((go) => setTimeout(go, afterMs));
+      const pauseMs = this.#trouble === undefined ? afterMs : FULL_MS;
+      if (pauseMs > 0) await new Promise((go) => setTimeout(go, pauseMs));
       await this.#jetstream.retry(this.#progressAt + this.#timeoutMs, () => this.#compare());
     } catch (error) {
       this.#fail(toSandmeshError(error));
@@ -238,6 +276,9 @@ export class Writer {
       );
     const ours = last === oldest || (last > oldest && last <= this.#last && (await this.#wrote(last)));
     if (!ours) throw this.#stale(`it is at ${last}, this writer was at ${oldest}`);
+    this.#tries = last === oldest ? this.#tries + 1 : 0;
+    if (this.#tries >= BROKEN_TRIES && performance.now() - this.#progressAt > BROKEN_MS)
+      this.#full(`nothing is stored after ${last}`);
     const writes = [...this.#inFlight.values()];
     for (const write of writes) {
       if (write.after < last) this.#done(write);

@@ -1,7 +1,7 @@
 // The process behind `sandmesh up`: nats-server and the pool as its children, kept running until it is told to stop;
 // then it releases everything, proves it, and ends. Run as `bun deploy/local/supervisor.ts HOME`; it says `ready` with
 // the mesh's address, as one line of JSON on stdout, when acquires are answered.
-import { existsSync, rmSync } from "node:fs";
+import { existsSync, rmSync, statfsSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import * as v from "valibot";
@@ -13,6 +13,7 @@ import {
   PoolUnavailableError,
   parseAnswer,
   poolSubject,
+  RenewAnswer,
   StatusAnswer,
   toSandmeshError,
   UnreachableError,
@@ -36,6 +37,9 @@ const POOL_REFUSES = "status 2";
 /** All sandboxes are to be gone by then; what is not is said, and the provider's own backstop remains. */
 const DRAIN_MS = 60_000;
 
+/** How often the pool is asked whether its records can be written; and what the disk must have for another try. */
+const RECORDS_MS = 5_000;
+const ROOM_BYTES = 1024 ** 2;
 /** How often the supervisor looks whether the home is still its own. */
 const CLAIM_MS = 1_000;
 
@@ -170,8 +174,35 @@ class Mesh {
     writePrivate(observer, formatCreds(server.keys.mintObserver({ tenant: TENANT })));
     const address = { url: server.url, credentials };
     writePrivate(mesh, `${JSON.stringify(address)}\n`);
+    this.#watchRecords();
     this.#log.info({ url: server.url, pool: this.#pool.pid, nats: server.pid }, "up");
     return address;
+  }
+
+  /** After a disk that was full nats-server takes no record until it is started again, however much room there is. */
+  #watchRecords(): void {
+    const look = async (): Promise<void> => {
+      if (this.#stopping || this.#operator === undefined) return;
+      // Of no run: while they can be written it is not found.
+      const answer = await askPool(this.#operator, "renew", { run: "none" }, RenewAnswer).catch(
+        (error: unknown) => error,
+      );
+      if (!(answer instanceof PoolUnavailableError && answer.reason === "records")) return;
+      const { bsize, bavail } = statfsSync(this.#paths.nats);
+      if (this.#stopping || bsize * bavail < ROOM_BYTES) return;
+      this.#log.warn({}, "the disk has room again; starting nats-server again");
+      await this.#server?.stop();
+    };
+    const again = (): void => {
+      setTimeout(
+        () =>
+          void look()
+            .catch(() => undefined)
+            .then(again),
+        RECORDS_MS,
+      ).unref();
+    };
+    again();
   }
 
   /** Starts nats-server, and again on the same port whenever it ends: clients and daemons come back by themselves. */

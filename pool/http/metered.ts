@@ -56,6 +56,10 @@ export function meteredRecords(store: RecordStore, meter: CallMeter): RecordStor
   const tell = (what: RecordWrite) => (result: Result, ms: number) => meter.wrote(what, result, ms);
   return {
     failed: store.failed,
+    get trouble() {
+      return store.trouble;
+    },
+    onTrouble: (handle) => store.onTrouble(handle),
     current: () => store.current(),
     load: () => store.load(),
     putSandbox: (record, keepMs) => timed(store.putSandbox(record, keepMs), tell("sandbox")),

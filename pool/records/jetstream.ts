@@ -1,6 +1,6 @@
 // The pool's records in NATS: `sandbox.<tenant>.<id>` and `run.<tenant>.<run>` in one stream with one writer.
 import type { Logger } from "pino";
-import { toSandmeshError } from "../../broker/contract/index.ts";
+import { type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { openRecords as open, type Records } from "../../broker/link/records.ts";
 import { decodeRecord, encodeRecord, type SandboxRecord } from "../lifecycle/record.ts";
@@ -55,6 +55,14 @@ class JetStreamStore implements RecordStore {
     void records.poisoned.then((error) => {
       if (!this.#closed) this.#fail(error);
     });
+  }
+
+  get trouble(): SandmeshError | undefined {
+    return this.#records.trouble;
+  }
+
+  onTrouble(handle: (error: SandmeshError) => void): void {
+    this.#records.onTrouble(handle);
   }
 
   async load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }> {

@@ -1,4 +1,5 @@
 // What the pool needs of durable records; `jetstream.ts` keeps them in NATS.
+import type { SandmeshError } from "../../broker/contract/index.ts";
 import type { SandboxRecord } from "../lifecycle/record.ts";
 import type { RunRecord } from "../runs/run.ts";
 
@@ -18,6 +19,10 @@ export interface RecordStore {
    * anything is done or said because something is *not* known: to a pool that was replaced, all that the next one made
    * is unknown. */
   current(): Promise<void>;
+  /** Why nothing becomes durable now, though writes are taken and wait: what the disk says. It passes by itself. */
+  readonly trouble: SandmeshError | undefined;
+  /** Called when `trouble` begins. */
+  onTrouble(handle: (error: SandmeshError) => void): void;
   /** Waits for what was put, at most `graceMs`. */
   close(graceMs: number): Promise<void>;
 }

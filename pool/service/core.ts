@@ -20,6 +20,8 @@ export interface Core {
   readonly limits: PoolLimits;
   readonly link: Link;
   readonly store: RecordStore;
+  /** Requests whose answer waits for a record, by their reply subject. */
+  readonly unanswered: Map<string, ReplyTo>;
   readonly minter: Minter;
   readonly providers: ReadonlyMap<string, Provider>;
   readonly choice: ProviderChoice;
@@ -35,6 +37,7 @@ export interface Core {
 
 /** Answers a request. Never throws: who asked may be gone, and the link may be closed. */
 export function respond(core: Core, reply: ReplyTo, message: object): void {
+  core.unanswered.delete(reply.subject);
   try {
     core.link.publish(reply.subject, encode(message, reply.encoding));
   } catch (error) {

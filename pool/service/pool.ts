@@ -124,6 +124,7 @@ class RunningPool implements Pool {
       choice,
       link,
       store,
+      unanswered: new Map(),
       minter,
       providers: new Map(providers.map((provider) => [provider.name, provider])),
       deadlines: new Deadlines((key) => this.#deadline(key)),

@@ -16,7 +16,7 @@ import {
 import type { Message } from "../../broker/link/link.ts";
 import type { ReplyTo } from "../lifecycle/record.ts";
 import type { Acquires } from "./acquire.ts";
-import { type Core, refuse, respond } from "./core.ts";
+import { type Core, refuse, respond, respondError } from "./core.ts";
 import type { Leases } from "./leases.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Views } from "./views.ts";
@@ -62,6 +62,12 @@ export class Requests {
       status: ({ reply, body }) => views.status(reply, body),
       drain: (asked) => this.#drain(asked),
     };
+    // Whoever waits is told, and not left to a deadline that says nothing. What they began goes on when there is room; a
+    // grant that nobody confirms is taken back.
+    core.store.onTrouble((error) => {
+      core.log.error({ error: error.message }, "the records cannot be written");
+      for (const reply of [...core.unanswered.values()]) respondError(core, reply, error);
+    });
   }
 
   /** `pool.v1.<tenant>.<verb>`. Who asks stands in the reply subject, since the server lets nobody hear another's
@@ -85,6 +91,10 @@ export class Requests {
     };
     try {
       if (!isVerb(subject.verb)) throw new UnknownVerbError(`the pool has no verb ${subject.verb}`);
+      if (NEEDS_RECORDS.has(subject.verb)) {
+        if (this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
+        this.#core.unanswered.set(reply.subject, reply);
+      }
       const asked = { tenant, user: to.user, reply, body: message.data };
       Promise.resolve(this.#verbs[subject.verb](asked)).catch(fail);
     } catch (thrown) {
@@ -104,6 +114,7 @@ export class Requests {
     if (began) this.#acquires.announceDraining();
     this.#core.log.info({ on, release_all, user }, "drain");
     if (on && release_all) this.#releaseEverything();
+    if (on && release_all && this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
     respond(this.#core, reply, { draining: on, remaining: this.#remaining() });
   }
 
@@ -119,5 +130,8 @@ export class Requests {
     return Object.values(states).reduce((sum, count) => sum + count, 0);
   }
 }
+
+/** What they answer must be durable first. */
+const NEEDS_RECORDS: ReadonlySet<PoolVerb> = new Set(["acquire", "confirm", "renew", "release"]);
 
 const isVerb = (verb: string): verb is PoolVerb => Object.hasOwn(POOL_VERBS, verb);

@@ -84,5 +84,9 @@ export class MemoryStore implements RecordStore {
     return this.#write(() => {});
   }
 
+  readonly trouble = undefined;
+
+  onTrouble(): void {}
+
   async close(): Promise<void> {}
 }

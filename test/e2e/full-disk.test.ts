@@ -4,8 +4,11 @@ import { appendFileSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { decode, encode, poolSubject } from "../../broker/contract/index.ts";
+import { parseCreds } from "../../broker/credentials/index.ts";
+import { connect } from "../../broker/link/connect.ts";
 import { until } from "../../broker/server/testing.ts";
-import { down } from "../../deploy/local/up.ts";
+import { down, up } from "../../deploy/local/up.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
 let home: string;
@@ -50,6 +53,42 @@ describe.if(process.getuid?.() === 0)("a mesh's disk", () => {
     expect((await sandmesh("acquire", "host")).code).toBe(0);
   });
 
+  test("that takes no records is told at once, also to who waits already; with room it goes on by itself", async () => {
+    await mount("-t", "tmpfs", "-o", "size=24m", "tmpfs", home);
+    const { url, credentials } = await up(home);
+    expect((await sandmesh("acquire", "host", "--run", "r1")).code).toBe(0);
+    const file = fill();
+    const link = await connect({ urls: [url], credentials: parseCreds(await readFile(credentials, "utf8")) });
+    try {
+      const renew = async (i: number) => {
+        const body = encode({ run: "r1", lease_ms: 600_000 + i });
+        const { data } = await link.request("pool", poolSubject("default", "renew"), body, {
+          timeoutMs: 4_000,
+        });
+        return decode(data);
+      };
+      // What has been given to the records' file already still takes some.
+      let refused: object = {};
+      for (let i = 0; !("error" in refused) && i < 1_000; i++) refused = await renew(i);
+      const full = { code: "pool_unavailable", reason: "records" };
+      expect(refused).toMatchObject({ error: full });
+      expect(await renew(1)).toMatchObject({ error: full });
+      await rm(file);
+      await until(
+        "a renewal",
+        async () => !("error" in (await renew(2).catch((error) => ({ error })))),
+        30_000,
+        200,
+      );
+      expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
+    } finally {
+      await link.close();
+    }
+    expect((await sandmesh("down")).stdout).toBe(
+      "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n",
+    );
+  });
+
   test("that is read-only is a line of doctor's table, and a typed error of up and down", async () => {
     await mount("-t", "tmpfs", "-o", "size=24m", "tmpfs", home);
     expect((await sandmesh("up")).code).toBe(0);
@@ -58,9 +97,9 @@ describe.if(process.getuid?.() === 0)("a mesh's disk", () => {
       const { code } = await run(["mount", "-o", "remount,ro", home]);
       return code === 0;
     });
-    const down = JSON.parse((await sandmesh("--json", "down")).stdout);
-    expect(down).toMatchObject({ error: { reason: "EROFS" } });
-    expect(down.error.code).not.toBe("internal");
+    const ended = JSON.parse((await sandmesh("--json", "down")).stdout);
+    expect(ended).toMatchObject({ error: { reason: "EROFS" } });
+    expect(ended.error.code).not.toBe("internal");
     const findings: { check: string; ok: boolean; detail: string }[] = JSON.parse(
       (await sandmesh("--json", "doctor")).stdout,
     );
@@ -69,8 +108,8 @@ describe.if(process.getuid?.() === 0)("a mesh's disk", () => {
       detail: expect.stringContaining("EROFS"),
     });
     expect(findings.length).toBeGreaterThan(8);
-    const up = JSON.parse((await sandmesh("--json", "up")).stdout);
-    expect(up).toMatchObject({ error: { code: "file_error", reason: "EROFS" } });
+    const again = JSON.parse((await sandmesh("--json", "up")).stdout);
+    expect(again).toMatchObject({ error: { code: "file_error", reason: "EROFS" } });
   });
 });
 
