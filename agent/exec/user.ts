@@ -1,5 +1,5 @@
 // Users of the image: a name or uid[:gid] to numbers, from the image's own /etc/passwd and /etc/group.
-import { readFileSync } from "node:fs";
+import { accessSync, constants, readFileSync } from "node:fs";
 
 export interface User {
   uid: number;
@@ -29,6 +29,17 @@ function number(text: string | undefined): number | undefined {
   return value <= MAX_ID ? value : undefined;
 }
 
+/** A folder that the daemon itself may not enter is no home: without root on the machine, the image's /root is the
+ * machine's root's, and a shell begins with an error. One that is not there stays, as with container engines. */
+function homeOf(root: string, home: string): string {
+  try {
+    accessSync(`${root}${home}`, constants.R_OK | constants.X_OK);
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EACCES") return "/tmp";
+  }
+  return home;
+}
+
 /** Resolves "name", "uid", "name:group", "uid:gid". Undefined where the image has no such name. As container engines
  * do: a uid without an entry has group 0, home "/" and no further groups; an explicit group is the only one. */
 export function resolveUser(spec: string, root = ""): User | undefined {
@@ -40,7 +51,7 @@ export function resolveUser(spec: string, root = ""): User | undefined {
   const uid = entry === undefined ? number(who) : number(entry[2]);
   if (uid === undefined || who === "") return undefined;
   const name = entry?.[0];
-  const home = entry?.[5] || "/";
+  const home = homeOf(root, entry?.[5] || "/");
   const allGroups = group === undefined && name === undefined ? [] : lines(`${root}/etc/group`);
   if (group !== undefined) {
     const gid = number(allGroups.find((f) => f[0] === group)?.[2] ?? group);
