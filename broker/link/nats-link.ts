@@ -9,6 +9,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../contract/index.ts";
+import { SANDBOX_PREFIX } from "../contract/ids.ts";
 import { authenticatorFor, type Credentials } from "../credentials/index.ts";
 import { Deadlines } from "./deadlines.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
@@ -37,8 +38,10 @@ export interface LinkSettings {
   onError: ((error: unknown, what: string) => void) | undefined;
 }
 
-/** So that a daemon or a trainer notices within 45 s that its server is gone without a word. */
-const PING_INTERVAL_MS = 15_000;
+/** A server that hangs ends no connection: two of these later it is given up. Whoever waits for answers is not to wait for
+ * long; of sandboxes there are thousands, each a wake-up and a message more. */
+const PING_INTERVAL_MS = 4_000;
+const SANDBOX_PING_INTERVAL_MS = 15_000;
 const MAX_PINGS_OUT = 2;
 /** How long `close` waits for the server to have all that was published. */
 const LAST_FLUSH_MS = 1_000;
@@ -88,7 +91,7 @@ export class NatsLink implements Link {
         reconnect: true,
         maxReconnectAttempts: -1,
         waitOnFirstConnect: settings.patient,
-        pingInterval: PING_INTERVAL_MS,
+        pingInterval: settings.user.startsWith(SANDBOX_PREFIX) ? SANDBOX_PING_INTERVAL_MS : PING_INTERVAL_MS,
         maxPingOut: MAX_PINGS_OUT,
         // The addresses that were given, in their order: a cluster's own may lead nowhere from here.
         noRandomize: true,

@@ -217,3 +217,19 @@ test("a message whose end is given in parts arrives as one, in order with others
   });
   expect(heard.filter((each) => !wanted.includes(each))).toEqual([]);
 });
+
+test("a server that hangs, and ends no connection, is noticed by who may wait for answers", async () => {
+  await using server = await testServer();
+  const user = await server.user("acme", "ann", soon);
+  let connected = true;
+  user.onStatus((now) => {
+    connected = now;
+  });
+  process.kill(server.server.pid, "SIGSTOP");
+  try {
+    await until("the loss of the connection", () => !connected, 20_000);
+  } finally {
+    process.kill(server.server.pid, "SIGCONT");
+  }
+  await until("its return", () => connected);
+});
