@@ -1,11 +1,15 @@
 // The daemon's entry: `sandmesh-agent` starts it in a sandbox. Enrols, says ready, executes until it is released.
 import { statSync } from "node:fs";
 import { stat } from "node:fs/promises";
-import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
-import { type End, openEndpoint, RETENTION, type Retention } from "../broker/endpoint/index.ts";
-import { Commands } from "./exec/exec.ts";
+import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/core.ts";
+import {
+  type End,
+  type Executor,
+  openEndpoint,
+  RETENTION,
+  type Retention,
+} from "../broker/endpoint/index.ts";
 import { resolveUser } from "./exec/user.ts";
-import { createExecutor } from "./executor.ts";
 import { Engine } from "./native/engine.ts";
 import { readBootstrap } from "./process/bootstrap.ts";
 import { dialer } from "./process/dial.ts";
@@ -141,12 +145,18 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   void stat("/");
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
-  const commands = new Commands({ engine, environment, cwd });
-  if (bootstrap.entrypoint !== undefined) {
-    const { startEntrypoint } = await import("./process/entrypoint.ts");
-    startEntrypoint(commands, bootstrap.entrypoint, log);
-  }
-  const executor = createExecutor({ engine, commands, environment, cwd });
+  const executor = async (): Promise<Executor> => {
+    const [{ Commands }, { createExecutor }] = await Promise.all([
+      import("./exec/exec.ts"),
+      import("./executor.ts"),
+    ]);
+    const commands = new Commands({ engine, environment, cwd });
+    if (bootstrap.entrypoint !== undefined) {
+      const { startEntrypoint } = await import("./process/entrypoint.ts");
+      startEntrypoint(commands, bootstrap.entrypoint, log);
+    }
+    return createExecutor({ engine, commands, environment, cwd });
+  };
   let stop: (() => void) | undefined;
   const stopped = new Promise<void>((resolve) => {
     stop = resolve;

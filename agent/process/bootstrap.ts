@@ -1,6 +1,6 @@
 // What the daemon is started with: read from where the launcher or a person put it, checked, and gone from there.
 import { closeSync, readFileSync } from "node:fs";
-import { Bootstrap, check, InvalidRequestError } from "../../broker/contract/index.ts";
+import { Bootstrap, check, InvalidRequestError } from "../../broker/contract/core.ts";
 
 export interface BootstrapSource {
   /** A file, by name. */

@@ -1,5 +1,5 @@
 // The daemon's command line. By hand: the runtime's own parser takes 2 ms of each boot to load.
-import { InvalidRequestError } from "../../broker/contract/index.ts";
+import { InvalidRequestError } from "../../broker/contract/core.ts";
 
 /** `--name VALUE`, `--name=VALUE`, or `--flag`; the last of a name counts. Throws InvalidRequestError on anything else. */
 export function readArguments<Text extends string, Flag extends string>(

@@ -1,9 +1,5 @@
 // The contract: subjects, messages, codec, errors, outcomes. Pure; everyone imports it.
-export * from "./codec.ts";
-export * from "./errors.ts";
-export * from "./ids.ts";
-export * from "./messages/common.ts";
-export * from "./messages/control.ts";
+export * from "./core.ts";
 export * from "./messages/exec.ts";
 export * from "./messages/files.ts";
 export * from "./messages/index.ts";
@@ -13,5 +9,3 @@ export * from "./messages/session.ts";
 export * from "./messages/spec.ts";
 export * from "./messages/trees.ts";
 export * from "./outcome.ts";
-export * from "./subjects.ts";
-export * from "./validate.ts";

@@ -1,5 +1,5 @@
 // Credentials, and the .creds file that carries them, as the nats command line reads it.
-import { InvalidRequestError } from "../contract/index.ts";
+import { InvalidRequestError } from "../contract/core.ts";
 import { decodeJwt } from "./jwt.ts";
 import { publicKeyOf } from "./nkeys.ts";
 

@@ -1,5 +1,5 @@
 // Who a credential is: what the minter wrote into the JWT's tags, which the server's permission templates read too.
-import { InvalidRequestError } from "../contract/index.ts";
+import { InvalidRequestError } from "../contract/core.ts";
 import { decodeJwt } from "./jwt.ts";
 
 export const ROLES = ["user", "observer", "pool", "bootstrap", "sandbox"] as const;

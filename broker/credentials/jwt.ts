@@ -1,7 +1,7 @@
 // NATS JWTs, version 2: a claims map, signed with an nkey.
 import { randomBytes } from "node:crypto";
 import * as v from "valibot";
-import { check, InvalidRequestError } from "../contract/index.ts";
+import { check, InvalidRequestError } from "../contract/core.ts";
 import { base32, type Signer, verifySignature } from "./nkeys.ts";
 
 /** Claims that all kinds have. Times are in seconds since the epoch. */

@@ -1,7 +1,7 @@
 // nkeys: the text form of Ed25519 keys that NATS uses (a prefix byte, the key, a CRC-16, in base 32), on node:crypto.
 // The stock library (tweetnacl) costs 5 to 10 ms of CPU a signature; this costs 0.02 ms.
 import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, sign, verify } from "node:crypto";
-import { InvalidRequestError } from "../contract/index.ts";
+import { InvalidRequestError } from "../contract/core.ts";
 
 /** Whose key it is; the letter that the public key starts with. */
 export type KeyType = "operator" | "account" | "user";
@@ -53,11 +53,12 @@ export function fromBase32(text: string): Uint8Array | undefined {
 }
 
 /** What each byte does to the checksum: a table, since a pool mints thousands of keys a second. */
-const CRC_OF = Uint16Array.from({ length: 256 }, (_, byte) => {
-  let crc = byte << 8;
-  for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
-  return crc;
-});
+const CRC_OF = new Uint16Array(256);
+// Each from that of half its byte, in one step in place of eight: each start makes it.
+for (let byte = 1; byte < 256; byte++) {
+  const half = CRC_OF[byte >> 1] ?? 0;
+  CRC_OF[byte] = (half << 1) ^ ((half >> 15) ^ (byte & 1) ? 0x1021 : 0);
+}
 
 /** CRC-16/XMODEM (polynomial 0x1021), as nkeys append it, low byte first. */
 export function crc16(bytes: Uint8Array): number {

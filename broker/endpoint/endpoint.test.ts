@@ -1,6 +1,6 @@
 // Booting, whose sandbox it is, and ending: against a real server.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { controlSubject, encode, sandboxSubject } from "../contract/index.ts";
+import { controlSubject, encode, sandboxSubject, UnsupportedError } from "../contract/index.ts";
 import type { Link } from "../link/link.ts";
 import { type TestServer, testServer } from "../server/testing.ts";
 import { type End, openEndpoint } from "./endpoint.ts";
@@ -72,6 +72,32 @@ describe("boot", () => {
     } finally {
       pool.refuse = undefined;
     }
+  });
+
+  test("an executor that is made meanwhile is made once, and its failure is the boot's", async () => {
+    let made = 0;
+    const executor = new ScriptedExecutor();
+    const { endpoint } = await booted({
+      executor: async () => {
+        made++;
+        return executor;
+      },
+    });
+    await endpoint.close();
+    expect([made, executor.closedWith]).toEqual([1, 100]);
+    const broken = boot(server, user, {
+      executor: async () => {
+        throw new UnsupportedError("no engine");
+      },
+    });
+    expect(await codeOf(broken)).toBe("unsupported");
+    const dead = bootstrapOf(server, "sb-nowhere", { urls: ["nats://127.0.0.1:1"], boot_timeout_ms: 100 });
+    const never = async (): Promise<ScriptedExecutor> => {
+      made++;
+      return executor;
+    };
+    expect(await codeOf(openEndpoint({ bootstrap: dead, executor: never }))).toBe("connection_failed");
+    expect(made).toBe(1);
   });
 
   test("a boot without a server ends within its limit, and at once when given up", async () => {

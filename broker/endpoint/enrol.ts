@@ -9,7 +9,7 @@ import {
   enrolSubject,
   parseAnswer,
   toSandmeshError,
-} from "../contract/index.ts";
+} from "../contract/core.ts";
 import { type Credentials, createUserKey } from "../credentials/index.ts";
 import { type ConnectOptions, connect } from "../link/connect.ts";
 import type { Link } from "../link/link.ts";
@@ -104,7 +104,8 @@ async function unlessAborted(connecting: Promise<Link>, signal: AbortSignal): Pr
 
 const pause = (ms: number): Promise<void> => new Promise((go) => setTimeout(go, ms));
 
-/** Enrols at `address` until `deadline` (performance.now) or `signal`. Throws what the pool refused it with, PermissionDeniedError
+/** Enrols at `address` until `deadline` (performance.now) or `signal`. `asked` is called while the
+ * pool's answer is waited for, at each try. Throws what the pool refused it with, PermissionDeniedError
  * (the bootstrap's credential is used up or ended), ConnectionError, DeadlineError and CanceledError. */
 export async function enrol(
   bootstrap: Bootstrap,
@@ -112,6 +113,7 @@ export async function enrol(
   incarnation: string,
   deadline: number,
   signal?: AbortSignal,
+  asked?: () => void,
 ): Promise<Enrolled> {
   const { jwt, seed } = bootstrap;
   const connecting = dial({ ...address, credentials: { jwt, seed } }, deadline, signal);
@@ -121,7 +123,7 @@ export async function enrol(
   const body = encode({ version: 1, generation, incarnation, public_key: key.publicKey });
   const link = await connecting;
   try {
-    const answer = await ask(link, bootstrap, body, deadline, signal);
+    const answer = await ask(link, bootstrap, body, deadline, signal, asked);
     return { credentials: { jwt: answer.jwt, seed: key.seed }, deadManMs: answer.dead_man_ms };
   } finally {
     // Nobody waits for it: the daemon's own connection is being made meanwhile.
@@ -136,6 +138,7 @@ async function ask(
   body: Uint8Array,
   deadline: number,
   signal: AbortSignal | undefined,
+  asked: (() => void) | undefined,
 ): Promise<EnrolAnswer> {
   for (;;) {
     const leftMs = deadline - performance.now();
@@ -143,7 +146,10 @@ async function ask(
     try {
       const timeoutMs = Math.min(ANSWER_MS, Math.ceil(leftMs));
       const options = signal === undefined ? { timeoutMs } : { timeoutMs, signal };
-      const message = await link.request("pool", enrolSubject(tenant, sandbox), body, options);
+      const answer = link.request("pool", enrolSubject(tenant, sandbox), body, options);
+      // After the request has left.
+      if (asked !== undefined) setImmediate(asked);
+      const message = await answer;
       return parseAnswer(EnrolAnswer, message.data);
     } catch (thrown) {
       const { code } = toSandmeshError(thrown);

@@ -12,11 +12,12 @@ import {
   type StdinRequest,
 } from "../contract/index.ts";
 import { Command } from "./command.ts";
-import { Commands, type Retention } from "./commands.ts";
+import { Commands } from "./commands.ts";
 import { type Context, errorOf, type Reply } from "./context.ts";
 import type { Executor, ParsedExec } from "./executor.ts";
 import type { Flow } from "./flow.ts";
 import { ResultWaiter, ShellWaiter, StartWaiter, shellErrorHeaders } from "./readers.ts";
+import type { Retention } from "./retention.ts";
 import { StreamReader } from "./stream-reader.ts";
 
 /** A request of more bytes than this is kept as its digest. */

@@ -1,6 +1,6 @@
 // Connects to NATS: `connect` answers a Link (link.ts). Works in Bun and Node, also over a unix socket.
 import type { Socket } from "node:net";
-import { InvalidRequestError } from "../contract/index.ts";
+import { InvalidRequestError } from "../contract/core.ts";
 import { type Credentials, type Identity, identityOf, publicKeyOf } from "../credentials/index.ts";
 import type { Link } from "./link.ts";
 import { NatsLink } from "./nats-link.ts";

@@ -1,5 +1,5 @@
 // A message as it came, decoded as far as it is asked for.
-import { InvalidRequestError } from "../contract/index.ts";
+import { InvalidRequestError } from "../contract/core.ts";
 import type { Message } from "./link.ts";
 import type { MsgArg } from "./protocol.ts";
 

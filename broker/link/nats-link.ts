@@ -8,7 +8,7 @@ import {
   PermissionDeniedError,
   type SandmeshError,
   toSandmeshError,
-} from "../contract/index.ts";
+} from "../contract/core.ts";
 import { SANDBOX_PREFIX } from "../contract/ids.ts";
 import { authenticatorFor, type Credentials } from "../credentials/index.ts";
 import { Deadlines } from "./deadlines.ts";

@@ -1,5 +1,5 @@
 // What goes out: checked, sent, or held while the connection is away.
-import { ConnectionError, InvalidRequestError, TooLargeError } from "../contract/index.ts";
+import { ConnectionError, InvalidRequestError, TooLargeError } from "../contract/core.ts";
 import { type LinkProtocol, lengthOf } from "./protocol.ts";
 
 /** What may wait for the connection to come back; past it, publishing throws. */

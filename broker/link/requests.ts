@@ -5,7 +5,7 @@ import {
   DeadlineError,
   type SandmeshError,
   UnreachableError,
-} from "../contract/index.ts";
+} from "../contract/core.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import type { Message } from "./link.ts";
 

@@ -1,5 +1,5 @@
 // Many answers to one request, buffered up to a bound until they are read.
-import { BusyError, type SandmeshError } from "../contract/index.ts";
+import { BusyError, type SandmeshError } from "../contract/core.ts";
 import type { Deadline } from "./deadlines.ts";
 import type { AnswerStream, Message } from "./link.ts";
 import { canceled, overdue, type Pending, type Requests, unreachable } from "./requests.ts";
