@@ -10,6 +10,8 @@ export type SandboxEvent =
   | { type: "create_begun" }
   | { type: "created"; uid: string }
   | { type: "create_failed"; error: WireError }
+  /** It was refused, and nothing made of it; another provider is to make it. */
+  | { type: "create_moved"; provider: string }
   | { type: "enrol"; generation: number; incarnation: string; publicKey: string; reply: ReplyTo }
   | { type: "ready"; generation: number; incarnation: string }
   /** The same acquire again: a client that lost its connection, or is impatient. */

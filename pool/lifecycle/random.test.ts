@@ -41,6 +41,7 @@ function randomEvent(random: ReturnType<typeof randomOf>, generation: number): S
     { type: "removed" },
     { type: "remove_failed" },
     { type: "outage_over" },
+    { type: "create_moved", provider: "west" },
     {
       type: "recovered",
       listed: random.chance(0.2)

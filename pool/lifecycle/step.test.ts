@@ -224,6 +224,16 @@ describe("the duty to remove", () => {
     expect(waits.at(-1)).toBe(5_000);
   });
 
+  test("what was refused is another provider's from its record on, unless it has ended or is there after all", () => {
+    const moved: SandboxEvent = { type: "create_moved", provider: "west" };
+    const next = play(intended(), begun, moved);
+    expect(next.record).toMatchObject({ provider: "west", state: "intended" });
+    expect(kinds(next.effects)).toEqual(["write", "create"]);
+    const ended = play(intended(), begun, release).record;
+    expect(play(ended, moved)).toEqual({ record: ended, effects: [] });
+    expect(play(granted(), moved).record.provider).toBe(granted().provider);
+  });
+
   test("a create that ends after its time-out is removed again before it counts as gone", () => {
     const ending = at(play(intended(), begun).record, T0 + 60_000).record;
     const late = play(ending, created);

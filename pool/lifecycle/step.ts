@@ -31,6 +31,8 @@ export function step(record: SandboxRecord, event: SandboxEvent, now: number, li
       return stepCreated(record, event, now);
     case "create_failed":
       return stepCreateFailed(record, event.error);
+    case "create_moved":
+      return stepCreateMoved(record, event.provider);
     case "enrol":
       return stepEnrol(record, event, now);
     case "ready":
@@ -81,6 +83,16 @@ function stepCreateFailed(record: SandboxRecord, error: WireError): Step {
   // The daemon has spoken, so the sandbox is there, whatever the provider's call says.
   if (isHeld(record.state)) return stay(record);
   return endWith(record, { reason: error.reason ?? error.code, event: "failed", error });
+}
+
+function stepCreateMoved(record: SandboxRecord, provider: string): Step {
+  // Ended meanwhile: there is nothing to remove, which the removal that is under way finds out.
+  if (record.state !== "intended" && record.state !== "creating") return stay(record);
+  // Durable before the create, so that whoever recovers asks the right one.
+  return {
+    record: { ...record, provider, state: "intended" },
+    effects: [{ type: "write" }, { type: "create" }],
+  };
 }
 
 function stepEnrol(record: SandboxRecord, event: EventOf<"enrol">, now: number): Step {

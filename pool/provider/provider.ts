@@ -59,7 +59,8 @@ export interface Provider {
   /** Throws UnsupportedError or ImageError (naming the field) where it can tell before creating anything. */
   validate(spec: SandboxSpec): Promise<void>;
   /** Idempotent by name: creating what is there answers it. Throws SandmeshErrors: ImageError, UnsupportedError,
-   * QuotaExceededError, ProviderError. After a throw or a time-out the pool still calls `remove`. */
+   * QuotaExceededError, PermissionDeniedError, ProviderError; of these quota and permission say that nothing was made, and
+   * another provider may be asked. After a throw or a time-out the pool still calls `remove`. */
   create(request: CreateRequest, signal: AbortSignal): Promise<Created>;
   /** Ends it and verifies it gone: processes, mounts, files, objects. Removing what is not there succeeds. With
    * `uid`, only if it still has that identity. */

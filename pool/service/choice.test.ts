@@ -6,7 +6,7 @@ import { errorOf } from "../testing/errors.ts";
 import { Caller, SHORT } from "../testing/mesh.ts";
 import { ProviderDouble } from "../testing/provider.ts";
 import { MemoryRecords } from "../testing/store.ts";
-import { choose, isRefusal, NO_CHOICES, ProviderChoice, type Weights } from "./choice.ts";
+import { choose, isRefusal, madeNothing, NO_CHOICES, ProviderChoice, type Weights } from "./choice.ts";
 import { type Pool, startPool } from "./pool.ts";
 
 const QUICK = { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } };
@@ -90,6 +90,17 @@ describe("the choice", () => {
   });
 });
 
+test("only what surely made nothing goes to another provider", () => {
+  for (const reason of ["unauthorized", "throttled", "no_owner"]) {
+    expect(madeNothing({ code: "provider_failed", reason })).toBe(true);
+  }
+  for (const reason of ["unreachable", "refused", undefined]) {
+    expect(madeNothing({ code: "provider_failed", reason })).toBe(false);
+  }
+  expect(madeNothing({ code: "quota_exceeded" })).toBe(true);
+  expect(madeNothing({ code: "boot_failed", reason: "unschedulable" })).toBe(false);
+});
+
 class TwoClusters implements AsyncDisposable {
   readonly east = new ProviderDouble("east");
   readonly west = new ProviderDouble("west");
@@ -142,6 +153,22 @@ describe("a pool over two clusters", () => {
     const failures = await Promise.all([0, 1].map(() => errorOf(ann.lease()).catch(() => undefined)));
     expect(failures.filter((error) => error !== undefined)).toHaveLength(1);
     for (let i = 0; i < 4; i++) expect((await ann.lease()).provider).toBe("west");
+  });
+
+  test("what one refuses before it makes anything the other makes; where both refuse, the caller hears it", async () => {
+    await using mesh = await twoClusters();
+    await mesh.start();
+    const ann = await mesh.caller();
+    mesh.east.script = () => ({ create: "full" });
+    const grants = await Promise.all(Array.from({ length: 10 }, () => ann.lease()));
+    expect(grants.map(({ provider }) => provider)).toEqual(Array(10).fill("west"));
+    expect([mesh.east.created.length, mesh.west.made.size]).toEqual([0, 10]);
+    const own = await errorOf(ann.lease({ spec: { image: "task:1", provider: "east" } }));
+    expect(own.code).toBe("quota_exceeded");
+    mesh.west.script = () => ({ create: "full" });
+    expect((await errorOf(ann.lease())).code).toBe("quota_exceeded");
+    await ann.release({ run: "run-1" });
+    expect(mesh.west.made.size).toBe(0);
   });
 
   test("starts while one cluster is away: its leases go on, and what ended there is found on its return", async () => {

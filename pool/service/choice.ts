@@ -46,6 +46,15 @@ export function isRefusal({ code, reason }: { code: string; reason?: string | un
   return code === "quota_exceeded" || code === "permission_denied";
 }
 
+const REFUSED_AT_THE_DOOR = new Set(["unauthorized", "throttled", "no_owner"]);
+
+/** Whether a create that failed so has surely made nothing: only then may another provider make it, since two daemons
+ * must never come up for one sandbox. */
+export function madeNothing({ code, reason }: { code: string; reason?: string | undefined }): boolean {
+  if (code === "provider_failed") return reason !== undefined && REFUSED_AT_THE_DOOR.has(reason);
+  return code === "quota_exceeded" || code === "permission_denied";
+}
+
 /** The state over time, of one pool. */
 export class ProviderChoice {
   readonly #weights: Weights;
@@ -64,6 +73,12 @@ export class ProviderChoice {
     const { name, state } = choose(able, this.#weights, this.#state, now);
     this.#state = state;
     return name;
+  }
+
+  /** Another one for what was refused; undefined where none is left that is not passed over itself. */
+  another(able: readonly string[], now: number): string | undefined {
+    const [first, ...more] = able.filter((name) => (this.#state.passedUntil[name] ?? 0) <= now);
+    return first === undefined ? undefined : this.pick([first, ...more], now);
   }
 
   passOver(provider: string, why: string, now: number): void {

@@ -12,7 +12,7 @@ import {
 import type { Answer, Effect, SandboxEvent } from "../lifecycle/events.ts";
 import type { ReplyTo, SandboxRecord } from "../lifecycle/record.ts";
 import type { Provider } from "../provider/provider.ts";
-import { isRefusal } from "./choice.ts";
+import { isRefusal, madeNothing } from "./choice.ts";
 import { type Core, respond } from "./core.ts";
 import { grantOf } from "./grant.ts";
 import type { Removals } from "./removals.ts";
@@ -102,10 +102,24 @@ export class Effects {
         const why = hung ? "a create had no answer within the boot's time" : error.message;
         this.#core.choice.passOver(record.provider, why, this.#core.now());
       }
+      const another = madeNothing(error) ? await this.#another(record) : undefined;
+      if (another !== undefined) {
+        this.apply(live, { type: "create_moved", provider: another });
+        return;
+      }
       this.apply(live, { type: "create_failed", error: error.toWire() });
     } finally {
       live.create = undefined;
     }
+  }
+
+  /** Another provider that can have it, and is not passed over. */
+  async #another({ provider, spec }: SandboxRecord): Promise<string | undefined> {
+    if (spec === undefined || spec.provider !== undefined) return undefined;
+    const others = [...this.#core.providers].filter(([name]) => name !== provider);
+    const answers = await Promise.allSettled(others.map(([, other]) => other.validate(spec)));
+    const able = others.flatMap(([name], i) => (answers[i]?.status === "fulfilled" ? [name] : []));
+    return this.#core.choice.another(able, this.#core.now());
   }
 
   #bootstrap(record: SandboxRecord, provider: Provider): Bootstrap {

@@ -1,11 +1,11 @@
 // For tests: a provider whose failures are on demand. Its sandboxes are daemon doubles on real connections.
-import { ProviderError, type SandboxSpec } from "../../broker/contract/index.ts";
+import { ProviderError, QuotaExceededError, type SandboxSpec } from "../../broker/contract/index.ts";
 import type { Created, CreateRequest, Listed, Provider, ProviderEvent } from "../provider/provider.ts";
 import { DaemonDouble } from "./daemon.ts";
 
 export interface Script {
-  /** What `create` does: resolves at once, waits for `proceed`, or throws. */
-  create?: "ok" | "wait" | "fail";
+  /** What `create` does: resolves at once, waits for `proceed`, or throws (`full`: over its quota, nothing made). */
+  create?: "ok" | "wait" | "fail" | "full";
   /** What the sandbox does: becomes ready, or nothing. */
   boot?: "ready" | "never";
   /** How often `remove` fails first. */
@@ -58,6 +58,7 @@ export class ProviderDouble implements Provider {
     try {
       if (script.create === "wait") await new Promise<void>((proceed) => this.#waiting.push(proceed));
       if (script.create === "fail") throw new ProviderError("the double fails", { reason: "on_demand" });
+      if (script.create === "full") throw new QuotaExceededError("the double is full");
       return this.#make(request, script);
     } finally {
       this.creating--;

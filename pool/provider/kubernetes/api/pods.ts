@@ -30,7 +30,14 @@ export class PodApi {
       true,
     );
     if (reply.status === 409 && reasonOf(reply) === "AlreadyExists") return "taken";
-    if (reply.status >= 300) throw errorOf(reply, `creating sandbox ${sandbox}`, sandbox);
+    if (reply.status >= 300) {
+      const error = errorOf(reply, `creating sandbox ${sandbox}`, sandbox);
+      // Such as the quota that the pod itself has used up: nobody may conclude that it was not made.
+      if (reply.afterUnanswered === true) {
+        throw new ProviderError(error.message, { sandbox, reason: "refused", cause: error });
+      }
+      throw error;
+    }
     return podOfReply(reply);
   }
 

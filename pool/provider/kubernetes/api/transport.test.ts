@@ -3,7 +3,9 @@ import { afterEach, expect, test } from "bun:test";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { until } from "../../../../broker/server/testing.ts";
+import { errorOf } from "../../../testing/errors.ts";
 import type { Access } from "./access.ts";
+import { PodApi } from "./pods.ts";
 import { backoffMs, Transport } from "./transport.ts";
 
 const servers: Server[] = [];
@@ -171,4 +173,15 @@ test("tries come further and further apart, never at the same time for all, neve
     expect(ms).toBeGreaterThanOrEqual(Math.min(5_000, 100 * 2 ** (tries - 1)) / 2);
     expect(ms).toBeLessThanOrEqual(7_500);
   }
+});
+
+test("a refusal after a try without an answer does not say that nothing was made", async () => {
+  const full = json(403, { reason: "Forbidden", message: "exceeded quota: pods" });
+  const creating = async (answers: Answer[]) => {
+    const { transport } = await against(answers);
+    const pods = new PodApi(transport, "boxes", "sandmesh.dev/mesh=m");
+    return await errorOf(pods.create({}, "sb-1", signal));
+  };
+  expect((await creating([full])).code).toBe("quota_exceeded");
+  expect(await creating([cut, full])).toMatchObject({ code: "provider_failed", reason: "refused" });
 });

@@ -16,6 +16,8 @@ export interface ApiRequest {
 export interface ApiReply {
   status: number;
   body: unknown;
+  /** An earlier try had no answer: what this one refuses may be there from that one. */
+  afterUnanswered?: true;
 }
 
 export interface TransportLimits {
@@ -70,6 +72,7 @@ export class Transport {
 
   async #tryUntilAnswered(request: ApiRequest, signal: AbortSignal, repeatable: boolean): Promise<ApiReply> {
     let refused = false;
+    let unanswered = false;
     const giveUpAt = performance.now() + UNANSWERED_MS;
     for (let tries = 1; ; tries++) {
       await wait(this.#quietUntil - performance.now(), signal);
@@ -77,13 +80,16 @@ export class Transport {
       try {
         const { status, text, retryAfterMs } = await this.#send(request, signal, refused);
         const again = status === 429 || (status === 401 && !refused) || (status === 503 && repeatable);
-        if (!again || tries === MAX_TRIES) return { status, body: parse(text) };
+        if (!again || tries === MAX_TRIES) {
+          return { status, body: parse(text), ...(unanswered ? { afterUnanswered: true } : {}) };
+        }
         refused ||= status === 401;
         if (retryAfterMs !== undefined) pauseMs = retryAfterMs * (1 + Math.random() / 4);
         if (status === 429) this.#throttled(pauseMs);
       } catch (error) {
         if (signal.aborted) throw canceled();
         this.counters.failed++;
+        unanswered = true;
         const last = !repeatable || performance.now() + pauseMs > giveUpAt;
         if (last || error instanceof ProviderError) throw unreachable(error);
       }
