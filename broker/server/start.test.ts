@@ -256,3 +256,28 @@ test("where no nats-server is to be had, the error lists what was tried", async 
   await expect(findServerBinary({ env: { ...env, SANDMESH_NATS_SERVER: old } })).rejects.toThrow(/2\.9\.10/);
   expect(existsSync(join(folder, "cache"))).toBe(true);
 });
+
+test("a test's server leaves no folder where its process is killed, or ends without closing it", async () => {
+  for (const signal of ["SIGKILL", undefined]) {
+    const script = `import { testServer } from ${JSON.stringify(join(import.meta.dir, "testing.ts"))};
+console.log((await testServer()).stateDir);
+process.stdin.once("data", () => process.exit(0));`;
+    const child = Bun.spawn([process.execPath, "-e", script], {
+      stdin: "pipe",
+      stdout: "pipe",
+      stderr: "inherit",
+    });
+    const { value } = await child.stdout.getReader().read();
+    const folder = Buffer.from(value ?? [])
+      .toString()
+      .trim();
+    expect(existsSync(folder)).toBe(true);
+    if (signal === "SIGKILL") child.kill(signal);
+    else {
+      child.stdin.write("end");
+      child.stdin.end();
+    }
+    await child.exited;
+    await until("the folder's end", () => !existsSync(folder));
+  }
+});

@@ -4,6 +4,7 @@
 //   const pool = await server.pool();
 //   const user = await server.user("acme", "ann");
 //   const { link } = await server.sandbox("acme", "sb-1");
+import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -51,9 +52,22 @@ export interface TestServer extends AsyncDisposable {
   close(): Promise<void>;
 }
 
+/** Removes the folder when this process has ended, by whatever means: a test that is killed, or forgets `close`, leaves
+ * none. Ended by `close`, which has removed it by then. */
+function removeWithOwner(folder: string): () => void {
+  const script = 'cat; until rm -rf "$1" && ! [ -e "$1" ]; do sleep 0.1; done';
+  const watcher = spawn("/bin/sh", ["-c", script, "sh", folder], {
+    detached: true,
+    stdio: ["pipe", "ignore", "ignore"],
+  });
+  watcher.unref();
+  return () => watcher.stdin.end();
+}
+
 /** Starts one on a free port, in a folder that is removed at the end. */
 export async function testServer(options: Partial<ServerOptions> = {}): Promise<TestServer> {
   const stateDir = options.stateDir ?? (await mkdtemp(join(tmpdir(), "sandmesh-nats-")));
+  const removed = options.stateDir === undefined ? removeWithOwner(stateDir) : undefined;
   let server = await startServer({ ...options, stateDir });
   const links: Link[] = [];
   const open = async (credentials: ConnectOptions["credentials"], more: More = {}) => {
@@ -68,7 +82,8 @@ export async function testServer(options: Partial<ServerOptions> = {}): Promise<
   const close = async () => {
     await Promise.all(links.splice(0).map((link) => link.close()));
     await server.stop();
-    if (options.stateDir === undefined) await rm(stateDir, { recursive: true, force: true });
+    if (removed !== undefined) await rm(stateDir, { recursive: true, force: true });
+    removed?.();
   };
   return {
     get url() {
