@@ -1,5 +1,5 @@
 // Users of the image: a name or uid[:gid] to numbers, from the image's own /etc/passwd and /etc/group.
-import { accessSync, constants, readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 
 export interface User {
   uid: number;
@@ -30,10 +30,11 @@ function number(text: string | undefined): number | undefined {
 }
 
 /** A folder that the daemon itself may not enter is no home: without root on the machine, the image's /root is the
- * machine's root's, and a shell begins with an error. One that is not there stays, as with container engines. */
+ * machine's root's, and a shell begins with an error. One that is not there stays, as with container engines. A file in
+ * it is looked for, since access(2) grants what overlayfs then refuses. */
 function homeOf(root: string, home: string): string {
   try {
-    accessSync(`${root}${home}`, constants.R_OK | constants.X_OK);
+    statSync(`${root}${home}/.profile`, { throwIfNoEntry: false });
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "EACCES") return "/tmp";
   }

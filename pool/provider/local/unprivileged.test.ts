@@ -74,6 +74,13 @@ if (!isRoot)
       expect(await readdir("/usr")).not.toContain(name);
     });
 
+    test("HOME is a folder that its user may enter, whatever the machine's /root is", async () => {
+      const home = `h=$(printenv SANDMESH_BOOTSTRAP | sed 's/.*"HOME": *"\\([^"]*\\)".*/\\1/')`;
+      expect(await bench.probe("sb-a", `${home}; ls "$h" > /dev/null && echo entered "$h"`)).toMatch(
+        /^entered \/(tmp|root)\n$/,
+      );
+    });
+
     test("the state folder is hidden, and what is not isolated is said", async () => {
       await writeFile(join(bench.stateDir, "secret"), "SECRET");
       expect(await bench.probe("sb-a", `cat ${bench.stateDir}/secret; true`)).not.toContain("SECRET");

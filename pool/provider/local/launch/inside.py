@@ -263,6 +263,18 @@ def start_entrypoint(entrypoint):
         os._exit(127)
 
 
+def usable(home):
+    """`home`, or /tmp where it may not be entered: without root on the machine, the image's /root is the machine's
+    root's. A file in it is looked for, since access(2) grants what overlayfs then refuses."""
+    try:
+        os.lstat(os.path.join(home, ".profile"))
+    except PermissionError:
+        return "/tmp"
+    except OSError:
+        pass
+    return home
+
+
 def run(plan, errors, log):
     """Never returns: becomes the daemon, or writes why not to `errors` and exits."""
     try:
@@ -277,7 +289,7 @@ def run(plan, errors, log):
         make_world(plan)
         for path in plan["make_folders"]:
             os.makedirs(path, exist_ok=True)
-        home = become(plan)
+        home = usable(become(plan))
         # The kernel clears this at each change of credentials, so it comes last. A supervisor that died before is
         # seen by its end of the pipe.
         k.prctl(k.PR_SET_PDEATHSIG, signal.SIGKILL)
