@@ -29,8 +29,6 @@ static const char *const SETTINGS[] = {
   // A heap for a program of 5 MB, not for the machine's memory: it is collected when it has grown by half, and for the
   // first time after the start, whose objects stay.
   "BUN_JSC_forceRAMSize=20000000", "BUN_JSC_largeHeapSize=5000000",
-  // Compiled is what has run twice as often as by default: a start runs much of its code some hundred times and never again.
-  "BUN_JSC_thresholdForJITAfterWarmUp=1000", "BUN_JSC_thresholdForJITSoon=200",
   // The last tier of the compiler costs more than it gives here. Threads of compiler and collector cost memory for each,
   // and JavaScriptCore starts them when it likes, and aborts where the sandbox's commands have used up its pids.
   "BUN_JSC_useFTLJIT=0", "BUN_JSC_useConcurrentJIT=0", "BUN_JSC_useConcurrentGC=0", "BUN_JSC_numberOfGCMarkers=1"};
