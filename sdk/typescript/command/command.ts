@@ -29,11 +29,11 @@ export class Command {
   readonly #box: Box;
 
   /** Internal: see `Sandbox.start` and `Sandbox.command`. */
-  constructor(box: Box, id: string, pid?: number) {
+  constructor(box: Box, id: string, started?: { pid: number | undefined }) {
     this.#box = box;
     this.id = id;
-    this.pid = pid;
-    this.stdin = new StdinWriter(box, id);
+    this.pid = started?.pid;
+    this.stdin = new StdinWriter(box, id, started === undefined ? undefined : 0);
   }
 
   /** Its output, from the start or from an offset, then as it comes. Leaving the loop leaves the command alone.
@@ -98,7 +98,7 @@ export async function start(
     if (options.signal?.aborted === true) cancelBehind(box, request.id);
     throw error;
   }
-  const command = new Command(box, request.id, pid);
+  const command = new Command(box, request.id, { pid });
   if (stdin !== undefined) void feedStarted(command, stdin);
   return command;
 }

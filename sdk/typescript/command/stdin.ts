@@ -8,8 +8,15 @@ import { orReconnect } from "../wire/reconnect.ts";
 /** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
 const TRY_MS = 24 * 3600 * 1000;
 const AGAIN_MS = 30_000;
+/** Taken as repeated: its answer tells how much was taken before. */
+const NOTHING: Part = { offset: 0, data: new Uint8Array(0), last: false };
 
-async function sendTo(box: Box, id: string, part: Part, signal: AbortSignal | undefined): Promise<unknown> {
+async function sendTo(
+  box: Box,
+  id: string,
+  part: Part,
+  signal: AbortSignal | undefined,
+): Promise<{ received: number }> {
   const request = { id, offset: part.offset, data: part.data, eof: part.last };
   for (;;) {
     try {
@@ -51,13 +58,16 @@ export async function pump(
 export class StdinWriter {
   readonly #box: Box;
   readonly #id: string;
-  #offset = 0;
+  #offset: number | undefined;
   #last: Promise<unknown> = Promise.resolve();
   #closed = false;
 
-  constructor(box: Box, id: string) {
+  /** `from`: how many bytes the command's side has taken; undefined where another client may have written. It is asked
+   * then: what is written at an offset that was written at before would count as repeated, and be skipped. */
+  constructor(box: Box, id: string, from: number | undefined) {
     this.#box = box;
     this.#id = id;
+    this.#offset = from;
   }
 
   /** At most 256 KiB at once are sent as one part; more is cut. Throws UnknownCommandError where the command is not
@@ -76,9 +86,10 @@ export class StdinWriter {
   }
 
   #enqueue(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<unknown> {
-    const base = this.#offset;
-    this.#offset += data.length;
     const send = async () => {
+      this.#offset ??= (await sendTo(this.#box, this.#id, NOTHING, signal)).received;
+      const base = this.#offset;
+      this.#offset += data.length;
       for await (const part of partsOf([data])) {
         const last = eof && part.last;
         await sendTo(this.#box, this.#id, { ...part, offset: base + part.offset, last }, signal);

@@ -34,7 +34,7 @@ function open(box: Box, port: Port): CommandStream {
 async function join(box: Box, socket: Socket, port: Port): Promise<void> {
   socket.setNoDelay(true);
   const stream = open(box, port);
-  const stdin = new StdinWriter(box, stream.id);
+  const stdin = new StdinWriter(box, stream.id, 0);
   socket.on("error", () => stream.close());
   // Of no effect where the stream is at its end, as it is when both sides have closed in order.
   socket.on("close", () => stream.close());
