@@ -174,7 +174,7 @@ export function addVersion(program: Command): void {
 const BENCHES = ["agent", "boot", "exec", "stream", "files", "acquire"] as const;
 
 export function addBench(program: Command): void {
-  passWordsOn(program.command("bench"), 1)
+  passWordsOn(program.command("bench"), 0)
     .argument("<name>", BENCHES.join(", "))
     .argument("[arguments...]", "of the benchmark")
     .summary("measure, and print one line of JSON")
