@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Command:
     """From ``box.start`` and ``box.command``. It goes on whatever becomes of this process, while its sandbox lives."""
 
-    def __init__(self, box: Box, id: str, pid: int | None = None) -> None:
+    def __init__(self, box: Box, id: str, pid: int | None = None, *, started: bool = False) -> None:
         self.id = id
         self.pid = pid
         """Of its first process, as the sandbox sees it; None for a handle by id, or where none started."""
-        self.stdin = StdinWriter(box, id)
+        self.stdin = StdinWriter(box, id, known=started)
         """For commands that were started with ``stdin_open``."""
         self._box = box
 
@@ -81,7 +81,7 @@ async def start(
         raise
     finally:
         await frames.aclose()
-    command = Command(box, prepared.id, pid)
+    command = Command(box, prepared.id, pid, started=True)
     if prepared.stdin is not None:
         box.caller.behind(_feed(command, prepared.stdin))
     return command

@@ -17,9 +17,11 @@ _TRY_S = 24 * 3600.0
 _AGAIN_S = 30.0
 
 
-async def _send(box: Box, command_id: str, offset: int, data: bytes, last: bool) -> None:
+async def _send(box: Box, command_id: str, offset: int, data: bytes, last: bool) -> int:
+    """Answers how many bytes the command's side has taken by then."""
     request = {"id": command_id, "offset": offset, "data": data, "eof": last}
-    await box.call("stdin", request, timeout=_TRY_S, again_after=_AGAIN_S)
+    answer = await box.call("stdin", request, timeout=_TRY_S, again_after=_AGAIN_S)
+    return int(answer["received"])
 
 
 def feed(
@@ -47,11 +49,15 @@ def feed(
 class StdinWriter:
     """For commands that were started with ``stdin_open``."""
 
-    def __init__(self, box: Box, command_id: str, begun: asyncio.Future[Any] | None = None) -> None:
+    def __init__(
+        self, box: Box, command_id: str, begun: asyncio.Future[Any] | None = None, *, known: bool = True
+    ) -> None:
+        """``known``: nobody else has written. Otherwise it is asked how much was: what is written at an offset that was
+        written at before would count as repeated, and be skipped."""
         self._box = box
         self._id = command_id
         self._begun = begun
-        self._offset = 0  # counted after what the request carried
+        self._offset = 0 if known else None  # counted after what the request carried
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -76,7 +82,7 @@ class StdinWriter:
         async with self._lock:
             if self._begun is not None:
                 await asyncio.wait({self._begun})
-            base = self._offset
-            self._offset += len(data)
+            base = self._offset if self._offset is not None else await _send(self._box, self._id, 0, b"", False)
+            self._offset = base + len(data)
             async for offset, part, end in parts_of((data,), "data"):
                 await _send(self._box, self._id, base + offset, part, end and last)

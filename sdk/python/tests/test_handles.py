@@ -28,7 +28,7 @@ async def test_a_started_command_outlives_its_client_and_is_followed_by_its_id(l
         waiting = asyncio.ensure_future(command.wait())
         await asyncio.sleep(0)
         waiting.cancel()
-        await started_elsewhere(box, command.id)
+        await command.stdin.write("two\n")
         result = await command.wait()
         assert (result.outcome, result.stdout.text, result.stderr.text) == (Exited(3), "got one\n", "got two\n")
         assert (await command.signal("SIGINT"), await command.cancel()) == (False, False)
@@ -40,13 +40,6 @@ async def test_a_started_command_outlives_its_client_and_is_followed_by_its_id(l
             await box.command(new_uuid7()).wait()
         with pytest.raises(sandmesh.InvalidRequestError):
             box.command("x")
-
-
-async def started_elsewhere(box: sandmesh.Sandbox, command_id: str) -> None:
-    """Writes on from where the first client was: offsets are the command's, not the client's."""
-    writer = box.command(command_id).stdin
-    writer._offset = len("one\n")
-    await writer.write("two\n")
 
 
 async def test_a_terminal_is_one(local: Backend) -> None:
