@@ -2,6 +2,7 @@
 // which closes the stream that is being read.
 import {
   CanceledError,
+  ConnectionError,
   DeadlineError,
   fromWire,
   type SandmeshError,
@@ -18,6 +19,8 @@ const FIRST_QUIET_MS = 5_000;
 const QUIET_MS = 15_000;
 /** No frame for this long: ask again by the id, in case the answer was lost on the daemon's side. */
 const REASK_MS = 60_000;
+/** A server that restarts, or fails over, is back well within this; who waits longer waits for one that is gone. */
+export const SERVER_GONE_MS = 60_000;
 
 export interface WatchOptions {
   signal: AbortSignal | undefined;
@@ -89,6 +92,12 @@ export class Watch implements Waiting {
           started: started(),
         }),
       );
+      return;
+    }
+    const awaySince = this.#box.caller.awaySince;
+    if (awaySince !== undefined && now - awaySince >= SERVER_GONE_MS) {
+      const message = `the server has been away for ${SERVER_GONE_MS / 1000} s; sandbox ${this.#box.id} may still be at it`;
+      this.stop(new ConnectionError(message, { sandbox: this.#box.id, started: started() }));
       return;
     }
     const quiet = now - Math.max(this.#heardAt, this.#inquiredAt);

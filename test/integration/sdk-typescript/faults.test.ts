@@ -203,6 +203,22 @@ test(
 );
 
 test(
+  "a command whose server is gone for good is a typed error after a minute, not waited for ever",
+  async () => {
+    await using live = await liveMesh();
+    const mesh = await live.connect();
+    const box = await mesh.acquire(SPEC);
+    const running = box.exec("sleep 600").catch((error: unknown) => error);
+    await until("it runs", async () => (await box.commands()).some((each) => each.running));
+    await live.server.kill();
+    expect(await running).toMatchObject({ code: "connection_failed", sandbox: box.id, started: "unknown" });
+    await mesh.close().catch(() => undefined);
+    await live.server.restart();
+  },
+  2 * LONG,
+);
+
+test(
   "a closed connection ends what waits on it",
   async () => {
     await using live = await liveMesh();
