@@ -10,6 +10,7 @@ import pytest
 from conftest import Backend, until_async
 
 import sandmesh
+from sandmesh._wire import follow
 from sandmesh.settings import resolve_settings
 
 
@@ -72,6 +73,22 @@ async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend:
         own_backend.order("restart_server")
         assert [view.sandbox for view in await listing] == [box.id]
     assert own_backend.made == []
+
+
+async def test_a_command_whose_server_is_gone_for_good_is_a_typed_error(
+    own_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_SERVER_GONE_S", 3.0)
+    mesh = await own_backend.connect()
+    box = await mesh.acquire("host")
+    running = asyncio.create_task(box.exec("sleep 600"))
+    await asyncio.sleep(0.5)
+    own_backend.order("kill_server")
+    with pytest.raises(sandmesh.ConnectionError) as caught:
+        await asyncio.wait_for(running, 60)
+    assert (caught.value.sandbox, caught.value.started) == (box.id, "unknown")
+    own_backend.order("restart_server")
+    await mesh.close()
 
 
 async def test_users_of_one_name_do_not_get_each_others_answers(backend: Backend) -> None:

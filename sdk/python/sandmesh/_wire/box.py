@@ -18,7 +18,7 @@ from .caller import Caller, Target
 
 _PING_S = 5.0
 _PAGE = 1000
-_TICK_S = 0.5
+TICK_S = 0.5
 
 
 class Lifeline:
@@ -74,15 +74,15 @@ class Pulse:
             waiting.on_reconnect()
 
     def _arm(self) -> None:
-        self._due = time.monotonic() + _TICK_S
-        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self._due = time.monotonic() + TICK_S
+        self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if not self._waiting:
             return
         now = time.monotonic()
-        late = now - self._due > _TICK_S
+        late = now - self._due > TICK_S
         self._arm()
         # A loop that was blocked has answers in its socket that nobody has read yet: silence means nothing then.
         if not late:

@@ -19,7 +19,7 @@ from ..errors import (
     UnreachableError,
 )
 from .answers import AnswerStream
-from .box import Box
+from .box import TICK_S, Box
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
 from .schema import limit
@@ -30,6 +30,8 @@ _FIRST_QUIET_S = 5.0
 _QUIET_S = 15.0
 # No frame for this long: ask again by the id, in case the answer was lost on the daemon's side.
 _REASK_S = 60.0
+# A server that restarts, or fails over, is back well within this; who waits longer waits for one that is gone.
+_SERVER_GONE_S = 60.0
 # Answers with missing bytes, one after another, after which they count as lost for good.
 _MAX_GAPS = 5
 STREAMS = ("stdout", "stderr")
@@ -100,6 +102,7 @@ class Follower:
         self._heard_at = time.monotonic()
         self._inquired_at: float | None = None
         self._away = False
+        self._server_away_s = 0.0
         self._gaps = 0
         self._absent_since: float | None = None
         self._wait = 0.05
@@ -264,6 +267,12 @@ class Follower:
         if self._deadline is not None and now >= self._deadline:
             message = f"sandbox {self._box.id} did not answer in time"
             self.stop(DeadlineError(message, sandbox=self._box.id, started=self.started))
+            return
+        # Counted by ticks: a loop that was blocked has not tried to connect all that time.
+        self._server_away_s = 0.0 if self._box.caller.link.connected else self._server_away_s + TICK_S
+        if self._server_away_s >= _SERVER_GONE_S:
+            message = f"the server has been away for {_SERVER_GONE_S:.0f} s; sandbox {self._box.id} may still be at it"
+            self.stop(ConnectionError(message, sandbox=self._box.id, started=self.started))
             return
         if now - self._heard_at > _REASK_S:
             self._heard_at, self._inquired_at = now, None
