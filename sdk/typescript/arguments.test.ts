@@ -69,6 +69,7 @@ test.each<[what: string, field: string, call: () => unknown]>([
   ["list(…, { recursive })", "recursive", () => files.list("f", wrong({ recursive: true }))],
   ["acquire()", "options", () => mesh.acquire(wrong(undefined))],
   ["acquire({ memroy })", "memroy", () => mesh.acquire(wrong({ image: "host", memroy: "1g" }))],
+  ["acquireMany(1e12)", "count", () => mesh.acquireMany(1e12, { image: "host" })],
   ["acquireMany(NaN)", "count", () => mesh.acquireMany(Number.NaN, { image: "host" })],
   ["volumes: {}", "volumes", () => specOf({ image: "host", volumes: wrong({}) })],
   [

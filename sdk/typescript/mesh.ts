@@ -57,6 +57,8 @@ export interface MeshOptions {
 }
 
 const DEFAULT_TIMEOUT_MS = 300_000;
+/** Acquires of one call; more than any pool queues, and no more than this process can hold. */
+const MAX_AT_ONCE = 1_000_000;
 /** On the way out of the process. */
 const EXIT_TIMEOUT_MS = 10_000;
 
@@ -150,11 +152,11 @@ export class Mesh implements AsyncDisposable {
 
   /**
    * Acquires many at once. Resolves when all are settled, to those that came; where fewer than `atLeast` came, these
-   * are released again and the first error is thrown.
+   * are released again and the first error is thrown. `count`: at most a million.
    */
   async acquireMany(count: number, options: AcquireManyOptions): Promise<Sandbox[]> {
-    if (!Number.isSafeInteger(count) || count < 0)
-      throw invalid("count", "must be a whole number, 0 or more");
+    if (!Number.isSafeInteger(count) || count < 0 || count > MAX_AT_ONCE)
+      throw invalid("count", `must be a whole number from 0 to ${MAX_AT_ONCE}`);
     const { atLeast = count, ...each } = options;
     const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
     const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
