@@ -4,7 +4,7 @@ import { type Outcome, shellStatus } from "../../broker/contract/index.ts";
 
 /**
  * For `run`, `exec` and `shell`: the command's own 0–255; 128 + n where a signal ended it; 124 on its time limit, 130
- * when canceled, 126 and 127 where it could not be run. sandmesh's own failure is 125, with one line `sandmesh: CODE:
+ * when canceled, 126 and 127 where it could not be run. sandmesh's own failure, or wrong usage, is 125, with one line `sandmesh: CODE:
  * message` on stderr. A command can use those numbers too: with `--outcome FILE` (and with `--json`) the typed outcome
  * tells them apart.
  *

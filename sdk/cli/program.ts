@@ -28,14 +28,17 @@ class Program extends Command {
   }
 }
 
-/** A program with the client's commands. Wrong usage ends the process with 2. */
+/** Whose exit code is the command's own: sandmesh's is apart from it, also for wrong usage. */
+const AS_THE_COMMAND = ["run", "exec", "shell"];
+
+/** A program with the client's commands. Wrong usage ends the process with 2; of `run`, `exec` and `shell` with 125. */
 export function createProgram(): Command {
   const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
     .enablePositionalOptions()
     .configureHelp({ showGlobalOptions: true })
     .showHelpAfterError("(see sandmesh help)")
-    .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
+    .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
   program.commandsGroup("Commands in sandboxes:");
   addRun(program);
@@ -53,5 +56,12 @@ export function createProgram(): Command {
   addContext(program);
   addCompletion(program);
   addHelp(program);
+  for (const command of program.commands)
+    if (AS_THE_COMMAND.includes(command.name())) command.exitOverride(exitOn(EXIT.sandmeshFailed));
   return program;
 }
+
+const exitOn =
+  (usage: number) =>
+  (error: { exitCode: number }): never =>
+    process.exit(error.exitCode === 0 ? EXIT.ok : usage);

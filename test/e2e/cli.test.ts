@@ -114,10 +114,13 @@ describe("run", () => {
 });
 
 describe("usage", () => {
-  test("wrong usage is 2, help is 0", async () => {
-    expect((await here.sandmesh("exec")).code).toBe(2);
+  test("wrong usage is 2, and 125 where 2 may be the command's own; help is 0", async () => {
     expect((await here.sandmesh("no-such-command")).code).toBe(2);
-    expect((await here.sandmesh("run", "--cpu", "x", "host", "--", "true")).code).toBe(2);
+    expect((await here.sandmesh("acquire", "--cpu", "x", "host")).code).toBe(2);
+    expect((await here.sandmesh("exec")).code).toBe(125);
+    expect((await here.sandmesh("shell", "--no-such-option")).code).toBe(125);
+    expect((await here.sandmesh("run", "--cpu", "x", "host", "--", "true")).code).toBe(125);
+    expect((await here.sandmesh("run", "--help")).code).toBe(0);
     const help = await here.sandmesh("help", "run");
     expect(help.code).toBe(0);
     expect(help.stdout).toContain("Exit code");
