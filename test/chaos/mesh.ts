@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { homePaths, readProcess } from "../../deploy/local/home.ts";
-import { leftBehind } from "../../deploy/local/left.ts";
+import { leftovers } from "../../pool/provider/local/index.ts";
 import { type ConnectOptions, connect, type Mesh, SandmeshError } from "../../sdk/typescript/mod.ts";
 import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
 import { type Process, processes } from "../processes.ts";
@@ -121,8 +121,10 @@ export class ChaosMesh implements AsyncDisposable {
   }
 
   /** What is there of sandboxes, by the kernel and the disk. */
-  left(): Promise<{ sandboxes: number; processes: number; mounts: number }> {
-    return leftBehind(homePaths(this.home));
+  async left(): Promise<{ sandboxes: number; processes: number; mounts: number }> {
+    // The mesh's own launcher and relay are there as long as it is up.
+    const { sandboxes, processes, mounts } = await leftovers(homePaths(this.home).local);
+    return { sandboxes, processes, mounts };
   }
 
   async nothingLeft(withinMs = LEASE_MS + SLACK_MS): Promise<void> {
