@@ -64,11 +64,11 @@ const FIRST: Record<Start, string> = {
 
 const text = (data: Uint8Array | undefined): string => Buffer.from(data ?? []).toString();
 
+const below = (ancestor: number): number[] => treeOf(readProcesses(), ancestor, () => false, -1);
+
 /** What the living descendants of a process are called. */
 function programsBelow(ancestor: number): string[] {
-  const processes = readProcesses();
-  const below = treeOf(processes, ancestor, () => false, -1);
-  return below.flatMap((pid) => {
+  return below(ancestor).flatMap((pid) => {
     try {
       return [readFileSync(`/proc/${pid}/comm`, "utf8").trim()];
     } catch {
@@ -135,6 +135,8 @@ describe.if(process.getuid?.() === 0)("the daemon", () => {
     else {
       await until("the daemon is gone", () => !programsBelow(daemon.pid).includes("sandmesh-agent"));
       expect(programsBelow(daemon.pid)).toContain("entrypoint");
+      // Whose user is another does not die with its parent.
+      for (const pid of below(daemon.pid)) process.kill(pid, "SIGKILL");
     }
   });
 
