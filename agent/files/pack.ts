@@ -2,7 +2,7 @@
 import { constants, lstatSync, type Stats } from "node:fs";
 import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
-import { paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
+import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { errnoOf, fileFault, toFileError } from "./error.ts";
@@ -117,18 +117,6 @@ class Walk {
 }
 
 const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), size: 0 });
-
-function entryOf(stats: Stats, type: TarEntry["type"], name: Buffer): TarEntry {
-  return {
-    type,
-    name,
-    mode: stats.mode & 0o7777,
-    uid: stats.uid,
-    gid: stats.gid,
-    size: type === "file" ? stats.size : 0,
-    mtimeMs: Math.floor(stats.mtimeMs),
-  };
-}
 
 class PackSource implements ByteSource {
   readonly #walk: Walk;

@@ -23,6 +23,23 @@ export interface TarEntry {
   mtimeMs: number;
 }
 
+/** Of what fs.stat says; `size` counts of a file alone. */
+export function entryOf(
+  stats: Pick<TarEntry, "mode" | "uid" | "gid" | "size" | "mtimeMs">,
+  type: TarEntry["type"],
+  name: Buffer,
+): TarEntry {
+  return {
+    type,
+    name,
+    mode: stats.mode & 0o7777,
+    uid: stats.uid,
+    gid: stats.gid,
+    size: type === "file" ? stats.size : 0,
+    mtimeMs: Math.floor(stats.mtimeMs),
+  };
+}
+
 const TYPE_FLAGS = { file: "0", link: "1", symlink: "2", dir: "5" } as const;
 
 export const paddingOf = (size: number): number => (BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES;

@@ -1,7 +1,7 @@
 // A folder of this machine as a tar stream. Names are bytes, as the file system has them.
-import { constants, type Stats } from "node:fs";
+import { constants } from "node:fs";
 import { lstat, open, readdir, readlink } from "node:fs/promises";
-import { paddingOf, type TarEntry, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
+import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
 import { localErrors } from "./local-errors.ts";
 import { contentOf } from "./local-file.ts";
 
@@ -56,16 +56,4 @@ async function* packFile(path: Buffer, full: Buffer): AsyncGenerator<Uint8Array,
   } finally {
     await file.close();
   }
-}
-
-function entryOf(found: Stats, type: TarEntry["type"], name: Buffer): TarEntry {
-  return {
-    type,
-    name,
-    mode: found.mode & 0o7777,
-    uid: found.uid,
-    gid: found.gid,
-    size: type === "file" ? found.size : 0,
-    mtimeMs: Math.floor(found.mtimeMs),
-  };
 }
