@@ -36,8 +36,7 @@ export async function release(
   const began = Date.now();
   const waiting = {
     onTick: (now: number) => {
-      const since = caller.awaySince;
-      if (since !== undefined && now - since >= SERVER_AWAY_MS && now - began >= LEAST_MS) away.abort();
+      if (caller.awayMs(now) >= SERVER_AWAY_MS && now - began >= LEAST_MS) away.abort();
     },
     onReconnect: () => undefined,
   };

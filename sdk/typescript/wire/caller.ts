@@ -82,17 +82,21 @@ export class Caller {
   readonly link: Link;
   /** Set when the connection is closed for good, by us or by the server. */
   closed: { reason: Error | undefined } | undefined;
-  /** Since when the server is away, ms since the epoch; undefined while it is there. */
-  awaySince: number | undefined;
+  #awaySince: number | undefined;
 
   constructor(link: Link) {
     this.link = link;
     link.onStatus((connected) => {
-      this.awaySince = connected ? undefined : Date.now();
+      this.#awaySince = connected ? undefined : Date.now();
     });
     void link.closed.then((reason) => {
       this.closed = { reason };
     });
+  }
+
+  /** For how long the server has been away, ms; 0 while it is there. */
+  awayMs(now: number): number {
+    return this.#awaySince === undefined ? 0 : now - this.#awaySince;
   }
 
   /** Asks the pool. Throws what it answers, PoolUnavailableError, DeadlineError, CanceledError, ConnectionError. */

@@ -20,7 +20,7 @@ const QUIET_MS = 15_000;
 /** No frame for this long: ask again by the id, in case the answer was lost on the daemon's side. */
 const REASK_MS = 60_000;
 /** A server that restarts, or fails over, is back well within this; who waits longer waits for one that is gone. */
-export const SERVER_GONE_MS = 60_000;
+const SERVER_GONE_MS = 60_000;
 
 export interface WatchOptions {
   signal: AbortSignal | undefined;
@@ -94,8 +94,7 @@ export class Watch implements Waiting {
       );
       return;
     }
-    const awaySince = this.#box.caller.awaySince;
-    if (awaySince !== undefined && now - awaySince >= SERVER_GONE_MS) {
+    if (this.#box.caller.awayMs(now) >= SERVER_GONE_MS) {
       const message = `the server has been away for ${SERVER_GONE_MS / 1000} s; sandbox ${this.#box.id} may still be at it`;
       this.stop(new ConnectionError(message, { sandbox: this.#box.id, started: started() }));
       return;
