@@ -37,8 +37,9 @@ class Shell:
         self.pid = info.pid
 
     async def exec(self, line: str, *, check: bool = False, **options: Unpack[commands.CommandOptions]) -> ExecResult:
-        """Runs a line in this shell. Raises SessionClosedError where it has ended (``exit``). An open quote is the
-        shell's own error, as its exit code and on stderr; the session lives on."""
+        """Runs a line in this shell. Raises SessionClosedError where it has ended (``exit``), and
+        IncompleteCommandError for a line that does not end, such as one with an open quote: nothing of it runs, and
+        the session lives on."""
         options["session"] = self.name
         return await commands.run(self._box, line, check, options)
 

@@ -35,8 +35,8 @@ export class Session implements AsyncDisposable {
   }
 
   /** Runs one line, or several, in the shell. Throws SessionClosedError where the shell has exited,
-   * and what `Sandbox.exec` throws. An open quote is the shell's own error, as its exit code and on stderr; the session
-   * lives on. */
+   * IncompleteCommandError for what does not end, such as an open quote (nothing of it runs; the session lives on), and
+   * what `Sandbox.exec` throws. */
   exec(line: string, options: Omit<ExecOptions, "session"> = {}): Promise<ExecResult> {
     return exec(this.#box, line, { ...options, session: this.name });
   }
