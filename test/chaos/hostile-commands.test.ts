@@ -5,11 +5,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { buildDaemon } from "../../agent/build.ts";
 import type { ExecResult, Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
-import { ChaosMesh, settled } from "./mesh.ts";
+import { ChaosMesh, LONG, settled } from "./mesh.ts";
 
 setDefaultTimeout(120_000);
-/** A long run, for a machine of its own: SANDMESH_LONG=1. */
-const LONG = process.env.SANDMESH_LONG === "1";
 
 let mesh: ChaosMesh;
 let client: Mesh;

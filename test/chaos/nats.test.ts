@@ -2,10 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
-import { ChaosMesh, counted, LEASE_MS, settled } from "./mesh.ts";
-
-/** A long run, for a machine of its own: SANDMESH_LONG=1. */
-const LONG = process.env.SANDMESH_LONG === "1";
+import { ChaosMesh, counted, LEASE_MS, LONG, settled } from "./mesh.ts";
 
 let mesh: ChaosMesh;
 beforeAll(async () => {

@@ -5,11 +5,9 @@ import { buildDaemon } from "../../agent/build.ts";
 import type { Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
-import { ChaosMesh } from "./mesh.ts";
+import { ChaosMesh, LONG } from "./mesh.ts";
 
 setDefaultTimeout(240_000);
-/** A long run, for a machine of its own: SANDMESH_LONG=1. */
-const LONG = process.env.SANDMESH_LONG === "1";
 const MIB = 1024 * 1024;
 
 let mesh: ChaosMesh;

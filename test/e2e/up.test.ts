@@ -7,6 +7,7 @@ import { until } from "../../broker/server/testing.ts";
 import { homePaths, runningSupervisor } from "../../deploy/local/home.ts";
 import { down } from "../../deploy/local/up.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
+import { processes } from "../processes.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
 let home: string;
@@ -102,21 +103,17 @@ test("a folder that is there already, perhaps everybody's, keeps its mode when i
   expect((await stat(home)).mode & 0o7777).toBe(0o1777);
 });
 
-const processesOf = async (folder: string): Promise<string[]> => {
-  const found: string[] = [];
-  for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
-    const args = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
-    if (args.split("\0").some((arg) => arg === folder || arg.startsWith(`${folder}/`))) found.push(args);
-  }
-  return found;
-};
+const processesOf = (folder: string): string[] =>
+  processes()
+    .filter(({ argv }) => argv.some((arg) => arg === folder || arg.startsWith(`${folder}/`)))
+    .map(({ argv }) => argv.join(" "));
 
 test("a home that is removed while its mesh is up ends the mesh with its sandboxes, and nothing comes back", async () => {
   expect((await sandmesh("up")).code).toBe(0);
   expect((await sandmesh("acquire", "host")).code).toBe(0);
-  expect((await processesOf(home)).length).toBeGreaterThan(3);
+  expect(processesOf(home).length).toBeGreaterThan(3);
   await rm(home, { recursive: true });
-  await until("the mesh's end", async () => (await processesOf(home)).length === 0, 30_000, 50);
+  await until("the mesh's end", () => processesOf(home).length === 0, 30_000, 50);
   expect(await readdir(home).catch(() => "none")).toBe("none");
   expect((await sandmesh("down")).stderr).toContain("no mesh is up");
 });
@@ -133,7 +130,7 @@ test("down of a mesh whose home was removed ends all of it, also with a killed s
       0,
       "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n",
     ]);
-    expect(await processesOf(home)).toEqual([]);
+    expect(processesOf(home)).toEqual([]);
   }
 });
 

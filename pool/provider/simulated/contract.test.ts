@@ -3,39 +3,18 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { SandboxSpec } from "../../../broker/contract/index.ts";
-import { createOperatorKeys, keyRingOf } from "../../../broker/server/operator.ts";
 import { isAlive } from "../../../broker/server/testing.ts";
+import { unheard } from "../../testing/request.ts";
 import { describeProvider, type ProviderHarness, until } from "../contract.test-suite.ts";
 import { FateSettings } from "./fate.ts";
 import { createSimulatedProvider } from "./provider.ts";
 import { LocalWorld } from "./world.ts";
 
-const keys = keyRingOf(createOperatorKeys());
-
-/** Nobody listens on port 1: these daemons go on trying, as they would while their server starts. */
-const request = (sandbox: string, spec: SandboxSpec, maxLifeMs: number) => ({
-  sandbox,
-  tenant: "acme",
-  run: "run-1",
-  spec,
-  maxLifeMs,
-  bootstrap: {
-    version: 1 as const,
-    urls: ["nats://127.0.0.1:1"],
-    tenant: "acme",
-    sandbox,
-    generation: 1,
-    ...keys.mintBootstrap({ tenant: "acme", sandbox, ttlMs: 60_000 }),
-    boot_timeout_ms: 600_000,
-  },
-});
-
 const common = {
   spec: { image: "simulated" },
   badImage: "missing",
   unsupported: { spec: { volumes: [] as never[], entrypoint: true }, field: "entrypoint" },
-  request,
+  request: unheard,
 };
 
 describeProvider("simulated, in process", async (): Promise<ProviderHarness> => {
