@@ -94,6 +94,10 @@ const MAX_REPLIES = 16;
 export const withReply = (replies: readonly ReplyTo[] | undefined, reply: ReplyTo): ReplyTo[] =>
   [...(replies ?? []), reply].slice(-MAX_REPLIES);
 
+/** The address that one more lets go of: it will not be answered. */
+export const letGoBy = (replies: readonly ReplyTo[] | undefined): ReplyTo | undefined =>
+  replies?.at(-MAX_REPLIES);
+
 /** The names of the fields that a write holds. */
 const DURABLE_KEYS = Object.keys(Durable.entries) as readonly (keyof typeof Durable.entries)[];
 

@@ -12,7 +12,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import { type ReplyTo, withReply } from "../lifecycle/record.ts";
+import { letGoBy, type ReplyTo, withReply } from "../lifecycle/record.ts";
 import { acquireTimeout } from "../lifecycle/timeout.ts";
 import { decide } from "../pace/pace.ts";
 import { type Bucket, fullBucket } from "../pace/token-bucket.ts";
@@ -123,6 +123,7 @@ export class Acquires {
   #attach(tenant: string, key: string, id: string, digest: string, reply: ReplyTo): boolean {
     const live = this.#sandboxes.byLease(tenant, id);
     if (live !== undefined) {
+      this.#letGo(live.record.replies);
       this.#sandboxes.apply(live, { type: "attach", digest, reply });
       return true;
     }
@@ -132,9 +133,16 @@ export class Acquires {
       throw new ConflictError(`acquire ${id} was sent before with other content`, { field: "id" });
     }
     if ("error" in known) throw known.error;
+    this.#letGo(known.replies);
     known.replies = withReply(known.replies, reply);
     this.#runs.extend(known.live, known.head.lease_ms);
     return true;
+  }
+
+  /** Who has asked too often before is owed no answer at the first address. */
+  #letGo(replies: readonly ReplyTo[] | undefined): void {
+    const oldest = letGoBy(replies);
+    if (oldest !== undefined) this.#core.unanswered.delete(oldest.subject);
   }
 
   #enter(key: string, waiting: Waiting): void {

@@ -1,0 +1,17 @@
+import { expect, test } from "bun:test";
+import { letGoBy, type ReplyTo, withReply } from "./record.ts";
+
+const at = (n: number): ReplyTo => ({ subject: `rep.${n}`, encoding: "json" });
+
+test("who asks again and again makes neither the record nor what waits for an answer grow: each address more lets one go", () => {
+  let replies: ReplyTo[] = [];
+  const owed = new Set<string>();
+  for (let n = 0; n < 100; n++) {
+    const oldest = letGoBy(replies);
+    replies = withReply(replies, at(n));
+    owed.add(at(n).subject);
+    if (oldest !== undefined) owed.delete(oldest.subject);
+    expect([...owed]).toEqual(replies.map(({ subject }) => subject));
+  }
+  expect(replies.length).toBe(16);
+});
