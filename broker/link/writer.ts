@@ -187,9 +187,9 @@ export class Writer {
     }
     try {
       const { seq, error } = check(PublishAnswer, decode(data));
+      if (error !== undefined && NO_STORAGE.has(error.err_code)) this.#full(error.description);
       // Another writer, or a gap: where a cluster's leader went, some of what was on its way is lost, and what came
       // after it does not follow. The stream knows which.
-      if (error !== undefined && NO_STORAGE.has(error.err_code)) this.#full(error.description);
       else if (error !== undefined && (isPassing(error) || error.err_code === WRONG_LAST_SEQUENCE))
         void this.#recover(REFUSED_MS);
       else if (error !== undefined)

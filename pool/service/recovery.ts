@@ -7,7 +7,7 @@ import type { Reconciler } from "./reconcile.ts";
 import type { Runs } from "./runs.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
-/** Resolves when all that was known is taken up again. Throws what the store throws, and SandmeshErrors where a
+/** Resolves when all that was known is taken up again. Throws what the store throws, and a SandmeshError where
  * none of the providers can be listed. What one of several has, that cannot be reached, is neither taken for lost nor
  * for there: the comparison after its return tells. */
 export async function recover(
