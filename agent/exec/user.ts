@@ -1,5 +1,6 @@
 // Users of the image: a name or uid[:gid] to numbers, from the image's own /etc/passwd and /etc/group.
 import { readFileSync, statSync } from "node:fs";
+import { errnoOf } from "../../broker/contract/core.ts";
 
 export interface User {
   uid: number;
@@ -36,7 +37,7 @@ function homeOf(root: string, home: string): string {
   try {
     statSync(`${root}${home}/.profile`, { throwIfNoEntry: false });
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EACCES") return "/tmp";
+    if (errnoOf(error) === "EACCES") return "/tmp";
   }
   return home;
 }

@@ -1,5 +1,6 @@
 // Where unpacked entries go. No entry leaves the folder: names are resolved from the open folder, component by
 // component, and a symlink on the way is refused, whether the archive brought it or it was there before.
+
 import { constants } from "node:fs";
 import {
   type FileHandle,
@@ -13,10 +14,11 @@ import {
   rm,
   symlink,
 } from "node:fs/promises";
+import { errnoOf } from "../../broker/contract/index.ts";
 import { type ArchiveEntry, componentsOf } from "../../broker/contract/tar/entry.ts";
 import { DIRECT_BYTES, Direct, putFile } from "./direct.ts";
 import { draftName } from "./draft.ts";
-import { errnoOf, fileFault } from "./error.ts";
+import { fileFault } from "./error.ts";
 import type { Folder } from "./folder.ts";
 import { writeAll } from "./write-all.ts";
 

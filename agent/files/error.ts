@@ -1,5 +1,5 @@
 // From a system call's errno to a FileError: what was tried, on which path, why it failed and what helps.
-import { FileError, SandmeshError } from "../../broker/contract/index.ts";
+import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.ts";
 
 /** What people need to know about the errnos that files give; others are told by their name alone. */
 const EXPLAINED: Record<string, string> = {
@@ -23,11 +23,6 @@ const EXPLAINED: Record<string, string> = {
   ETXTBSY: "it is a program that is running",
   EXDEV: "the two paths are on different file systems; copy it and remove the original",
 };
-
-export function errnoOf(thrown: unknown): string | undefined {
-  if (!(thrown instanceof Error) || !("code" in thrown)) return undefined;
-  return typeof thrown.code === "string" ? thrown.code : undefined;
-}
 
 /** A FileError of our own making. `message` says what happened and what to do. */
 export function fileFault(reason: string, message: string): FileError {

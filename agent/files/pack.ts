@@ -2,10 +2,11 @@
 import { constants, lstatSync, type Stats } from "node:fs";
 import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
+import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
-import { errnoOf, fileFault, toFileError } from "./error.ts";
+import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;

@@ -1,7 +1,8 @@
 // Removing a file or a tree, never through a symlink, whatever is swapped for what meanwhile.
 import { lstat, rmdir, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
-import { errnoOf, fileFault } from "./error.ts";
+import { errnoOf } from "../../broker/contract/index.ts";
+import { fileFault } from "./error.ts";
 import { Folder } from "./folder.ts";
 
 /** A folder that others keep filling while it is emptied is given up after this many rounds. */

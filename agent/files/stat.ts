@@ -1,8 +1,7 @@
 // stat and list: what a path is, and what stands in a folder, in pages.
 import type { Stats } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
-import type { FileStat, ListDirAnswer } from "../../broker/contract/index.ts";
-import { errnoOf } from "./error.ts";
+import { errnoOf, type FileStat, type ListDirAnswer } from "../../broker/contract/index.ts";
 
 /** Stats that are asked for at the same time: enough to keep the file system busy, few enough for the thread pool. */
 const STATS_AT_ONCE = 32;

@@ -2,11 +2,11 @@
 import { once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { extract } from "tar-stream";
-import { SandmeshError } from "../../broker/contract/index.ts";
+import { errnoOf, SandmeshError } from "../../broker/contract/index.ts";
 import { archiveEntry, NAME_ENCODING } from "../../broker/contract/tar/entry.ts";
 import type { ByteSink } from "../../broker/endpoint/executor.ts";
 import { Destination } from "./destination.ts";
-import { errnoOf, fileFault, toFileError } from "./error.ts";
+import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
 
 /** So much may wait in the parser; a part of a transfer is at most this long. */

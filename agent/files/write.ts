@@ -1,10 +1,12 @@
 // Writing a file so that nobody sees half of it: into a hidden file beside it, which takes its place at the end.
+
 import { constants, type Stats } from "node:fs";
 import { type FileHandle, lstat, mkdir, open, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
+import { errnoOf } from "../../broker/contract/index.ts";
 import type { ByteSink, WriteOptions } from "../../broker/endpoint/executor.ts";
 import { draftName } from "./draft.ts";
-import { errnoOf, fileFault, toFileError } from "./error.ts";
+import { fileFault, toFileError } from "./error.ts";
 import { writeAll } from "./write-all.ts";
 
 const { O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_NONBLOCK, O_TRUNC } = constants;

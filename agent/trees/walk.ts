@@ -1,7 +1,7 @@
 // Goes through a folder's tree in a fixed order: bounded, one folder at a time, so that other requests come between.
 import type { Dirent } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
-import { errnoOf } from "../files/error.ts";
+import { errnoOf } from "../../broker/contract/index.ts";
 
 export interface Found {
   /** Below the root, with slashes; empty for a root that is no folder. */

@@ -247,6 +247,12 @@ export function fromWire(wire: WireError): SandmeshError {
   return new Class(known ? message : `${wire.code}: ${message}`, detail);
 }
 
+/** The name of a system error, such as `ENOENT`; undefined of anything else that was thrown. */
+export function errnoOf(thrown: unknown): string | undefined {
+  if (!(thrown instanceof Error) || !("code" in thrown)) return undefined;
+  return typeof thrown.code === "string" ? thrown.code : undefined;
+}
+
 /** The one normalizer at each edge: whatever was thrown becomes an error that may cross the wire. */
 export function toSandmeshError(thrown: unknown): SandmeshError {
   if (thrown instanceof SandmeshError) return thrown;

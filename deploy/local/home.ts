@@ -15,7 +15,7 @@ import {
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
-import { FileError } from "../../broker/contract/index.ts";
+import { errnoOf, FileError } from "../../broker/contract/index.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
 import { MESH_FILE } from "../../sdk/typescript/settings.ts";
 
@@ -59,8 +59,9 @@ export function makeHome(home: string): HomePaths {
 
 /** The system's error as a FileError; another as it was. */
 function fileFault(error: unknown, message: (why: string) => string): unknown {
-  if (!(error instanceof Error && "code" in error && typeof error.code === "string")) return error;
-  return new FileError(message(error.message), { reason: error.code, cause: error });
+  const reason = errnoOf(error);
+  if (reason === undefined || !(error instanceof Error)) return error;
+  return new FileError(message(error.message), { reason, cause: error });
 }
 
 /** Removes what is the mesh's, with all below it, if it is there. Throws FileError. */
@@ -108,8 +109,7 @@ export function claimOf(paths: HomePaths): "mine" | "another's" | "nobody's" | "
     const claim = v.parse(ProcessName, JSON.parse(readFileSync(paths.supervisor, "utf8")));
     return isDeepStrictEqual(claim, nameProcess(process.pid)) ? "mine" : "another's";
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
-    return code === "ENOENT" || code === "ENOTDIR" ? "nobody's" : "unknown";
+    return ["ENOENT", "ENOTDIR"].includes(errnoOf(error) ?? "") ? "nobody's" : "unknown";
   }
 }
 
@@ -144,7 +144,7 @@ export function claimHome(paths: HomePaths): ProcessName | undefined {
         linkSync(mine, paths.supervisor);
         return undefined;
       } catch (error) {
-        if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+        if (errnoOf(error) !== "EEXIST") throw error;
       }
       const other = runningSupervisor(paths);
       if (other !== undefined) return other;

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { check, InvalidRequestError } from "../../broker/contract/index.ts";
+import { check, errnoOf, InvalidRequestError } from "../../broker/contract/index.ts";
 import { type Credentials, identityOf, parseCreds } from "../../broker/credentials/index.ts";
 import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
@@ -93,7 +93,7 @@ function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
   try {
     text = readFileSync(path, "utf8");
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw new NoMeshError(`${path} cannot be read`, { cause: error });
   }
   try {
