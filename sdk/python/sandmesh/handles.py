@@ -10,8 +10,9 @@ from . import commands
 from ._wire.box import Box
 from ._wire.follow import Follower
 from ._wire.ids import check_uuid7
+from ._wire.opening import leave_block
 from ._wire.parts import Source, parts_of
-from .errors import SandboxLostError, SandmeshError
+from .errors import SandboxLostError
 from .results import CommandEnd, ExecResult
 from .stdin import StdinWriter
 from .streams import CommandStream, attach_stream
@@ -129,11 +130,7 @@ class Terminal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.close()
-        except SandmeshError:
-            if error is None:  # otherwise the block's own error says more
-                raise
+        await leave_block("the terminal was not closed", self.close(), error)
 
 
 async def open_terminal(
