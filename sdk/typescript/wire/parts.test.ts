@@ -101,3 +101,25 @@ test("a way that stays broken is given up, with its error", async () => {
   );
   expect(failure).toBeInstanceOf(DeadlineError);
 });
+
+test("a part that came before the one in front of it goes again; a receiver that has lost what it had is told", async () => {
+  const bytes = content(6 * MAX_CHUNK_BYTES);
+  const receiver = new Receiver();
+  let late: Part | undefined;
+  // The second part is asked again beneath, and comes only when those behind it have been refused.
+  const send = async (part: Part): Promise<void> => {
+    if (part.offset === MAX_CHUNK_BYTES && late === undefined) {
+      late = part;
+      await Bun.sleep(5);
+    }
+    await receiver.send(part);
+  };
+  expect(await sendParts(partsOf([bytes]), { send })).toBe(bytes.length);
+  expect(receiver.bytes.equals(bytes) && receiver.done).toBe(true);
+  const forgetful = (part: Part): Promise<void> =>
+    part.offset === 0
+      ? Promise.resolve()
+      : Promise.reject(new InvalidRequestError("offset: a gap", { field: "offset" }));
+  const failure = await sendParts(partsOf([bytes]), { send: forgetful }).catch((error: unknown) => error);
+  expect(failure).toMatchObject({ code: "invalid_request", field: "offset" });
+});

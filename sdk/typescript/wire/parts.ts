@@ -3,6 +3,7 @@
 import {
   ConnectionError,
   DeadlineError,
+  InvalidRequestError,
   MAX_CHUNK_BYTES,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
@@ -34,6 +35,9 @@ interface InFlight {
 
 const WINDOW = 4;
 const GIVE_UP_MS = 60_000;
+/** A part that overtook the one before it, which came later, is refused for the gap; more often than this in a row it is
+ * the other side that has lost what it had. */
+const MAX_GAPS = 4;
 
 /** Cuts and joins to parts of MAX_CHUNK_BYTES, the last one marked; an empty source is one empty last part. What it
  * gives is copied where it is joined, so that a source may reuse its buffer. */
@@ -90,7 +94,7 @@ function launch(part: Part, { send }: PartOptions): InFlight {
 
 async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise<void> {
   const giveUpAt = Date.now() + (options.giveUpMs ?? GIVE_UP_MS);
-  for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1_000)) {
+  for (let waitMs = 50, gaps = 0; ; waitMs = Math.min(waitMs * 2, 1_000)) {
     const { error } = (await inFlight[0]?.answer) ?? {};
     if (error === undefined) {
       inFlight.shift();
@@ -98,7 +102,8 @@ async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise
     }
     const lost =
       error instanceof DeadlineError || error instanceof ConnectionError || error instanceof UnreachableError;
-    if (!lost || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
+    const gap = error instanceof InvalidRequestError && error.field === "offset" && ++gaps <= MAX_GAPS;
+    if (!(lost || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
     // Those behind it were refused for the gap, which is no fault of theirs: all go again, in order.
     await Promise.all(inFlight.map((each) => each.answer));
     await pause(waitMs, options.signal);

@@ -21,6 +21,7 @@ Send = Callable[[int, bytes, bool], Awaitable[object]]
 
 WINDOW = 4
 GIVE_UP_S = 60.0
+_MAX_GAPS = 4
 
 
 def as_bytes(data: object, field: str) -> bytes | None:
@@ -102,7 +103,7 @@ async def send_parts(parts: AsyncIterator[Part], send: Send, give_up: float = GI
 
 
 async def _settle_oldest(flying: deque[tuple[Part, asyncio.Future[object]]], send: Send, give_up: float) -> None:
-    deadline, wait, again = time.monotonic() + give_up, 0.05, False
+    deadline, wait, gaps = time.monotonic() + give_up, 0.05, 0
     while True:
         try:
             await asyncio.shield(flying[0][1])
@@ -110,11 +111,12 @@ async def _settle_oldest(flying: deque[tuple[Part, asyncio.Future[object]]], sen
             return
         except SandmeshError as error:
             lost = isinstance(error, DeadlineError | ConnectionError | UnreachableError)
-            # A part behind a lost one is refused for the gap; that is no fault of the caller's.
-            gap = again and isinstance(error, InvalidRequestError) and error.field == "offset"
-            if not (lost or gap) or time.monotonic() > deadline:
+            # A part that overtook the one before it, which came later, is refused for the gap; more often than this in
+            # a row it is the other side that has lost what it had.
+            gap = isinstance(error, InvalidRequestError) and error.field == "offset"
+            gaps += gap
+            if not (lost or (gap and gaps <= _MAX_GAPS)) or time.monotonic() > deadline:
                 raise
-        again = True
         await asyncio.wait({answer for _part, answer in flying})
         await asyncio.sleep(wait)
         wait = min(wait * 2, 1.0)
