@@ -1,5 +1,6 @@
 // `sandmesh up` and `down` where several are at it, or one was killed.
 import { afterEach, beforeEach, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -118,14 +119,25 @@ test("a home that is removed while its mesh is up ends the mesh with its sandbox
   expect((await sandmesh("down")).stderr).toContain("no mesh is up");
 });
 
+/** Whether SIGTERM (15) waits for a process that stands. */
+const isAskedToEnd = (pid: number): boolean =>
+  /^ShdPnd:\t[0-9a-f]*[4-7c-f][0-9a-f]{3}$/m.test(readFileSync(`/proc/${pid}/status`, "latin1"));
+
 test("down of a mesh whose home was removed ends all of it, also with a killed supervisor", async () => {
   for (const killed of [false, true]) {
     expect((await sandmesh("up")).code).toBe(0);
     expect((await sandmesh("acquire", "host")).code).toBe(0);
     const { pid } = JSON.parse(await readFile(join(home, "supervisor.json"), "utf8"));
+    // It would see by itself, within a second, that its home is gone.
+    process.kill(pid, "SIGSTOP");
     await rm(home, { recursive: true });
     if (killed) process.kill(pid, "SIGKILL");
-    const ended = await sandmesh("down");
+    const ending = sandmesh("down");
+    if (!killed) {
+      await until("it is asked to end", () => isAskedToEnd(pid), 30_000);
+      process.kill(pid, "SIGCONT");
+    }
+    const ended = await ending;
     expect([ended.code, ended.stdout]).toEqual([
       0,
       "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n",
