@@ -18,6 +18,7 @@ export interface Globals {
   quiet: boolean;
   url?: string;
   creds?: string;
+  ca?: string;
 }
 
 export interface Context {
@@ -28,8 +29,8 @@ export interface Context {
 }
 
 export function globalsOf(command: Command): Globals {
-  const { json = false, quiet = false, url, creds } = command.optsWithGlobals<Partial<Globals>>();
-  return { json, quiet, ...defined({ url, creds }) };
+  const { json = false, quiet = false, url, creds, ca } = command.optsWithGlobals<Partial<Globals>>();
+  return { json, quiet, ...defined({ url, creds, ca }) };
 }
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
@@ -51,8 +52,8 @@ export async function withMesh(
   // Who writes learns of it by the write; without a listener it would end the process before anything is released.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
   try {
-    const { url, creds: credentials } = globals;
-    const mesh = await connect({ handleSignals: false, ...defined({ url, credentials }) });
+    const { url, creds: credentials, ca } = globals;
+    const mesh = await connect({ handleSignals: false, ...defined({ url, credentials, ca }) });
     try {
       process.exitCode =
         (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;

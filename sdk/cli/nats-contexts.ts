@@ -7,6 +7,10 @@ import { formatCreds } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { meshFilePath, readCredentials, type Settings } from "../typescript/settings.ts";
 
+/** Ends of the names of a context's files. */
+const KINDS = ["json", "creds", "ca"] as const;
+type Kind = (typeof KINDS)[number];
+
 const nameOf = (responder: string): string => `sandmesh-${responder}`;
 
 /** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`, else below the home that the system's list of
@@ -36,12 +40,15 @@ export function writeContext(settings: Settings, responder: string) {
   const name = nameOf(responder);
   const folder = contextFolder();
   mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const [path, credentials] = [join(folder, `${name}.json`), join(folder, `${name}.creds`)];
+  const fileOf = (kind: Kind): string => join(folder, `${name}.${kind}`);
+  const [path, credentials, ca] = [fileOf("json"), fileOf("creds"), fileOf("ca")];
   writePrivate(credentials, formatCreds(readCredentials(settings.credentials)));
+  if (settings.ca !== undefined) writePrivate(ca, settings.ca);
   const context = {
     description: `sandmesh: ${responder}, ${origin()}`,
     url: settings.urls.join(","),
     creds: credentials,
+    ...(settings.ca === undefined ? {} : { ca }),
     inbox_prefix: replyPrefix(settings.tenant, responder, settings.user),
   };
   writePrivate(path, `${JSON.stringify(context, null, 2)}\n`);
@@ -54,7 +61,7 @@ const origin = (): string => `from ${meshFilePath()}`;
 export function forgetContexts(sandboxes: readonly string[]): void {
   const folder = contextFolder();
   for (const sandbox of sandboxes.filter((id) => id.startsWith(SANDBOX_PREFIX) && !id.includes("/")))
-    for (const kind of ["json", "creds"]) rmSync(join(folder, `${nameOf(sandbox)}.${kind}`), { force: true });
+    for (const kind of KINDS) rmSync(join(folder, `${nameOf(sandbox)}.${kind}`), { force: true });
 }
 
 /** Removes those of all sandboxes of the mesh of this machine, which has ended. */

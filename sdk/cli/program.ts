@@ -15,6 +15,7 @@ const GLOBALS = [
   ["-q, --quiet", "print results only"],
   ["--url <url>", "NATS URL; default SANDMESH_URL, then the mesh that is up here"],
   ["--creds <file>", "credentials; default SANDMESH_CREDS, then the mesh that is up here"],
+  ["--ca <file>", "PEM of the CA that signed the server's certificate; default SANDMESH_CA"],
 ] as const;
 
 /** Every command takes the global options behind its name too: were they the program's alone, it would take them out of

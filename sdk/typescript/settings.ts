@@ -20,6 +20,9 @@ export interface SettingsOptions {
   url?: string;
   /** Path of a .creds file, or its text; default SANDMESH_CREDS (a path), then the mesh that is up here. */
   credentials?: string;
+  /** Path of a PEM file, or its text: the CA that signed the server's certificate, and no other is trusted then. TLS is
+   * required. Default SANDMESH_CA (a path), then the CAs that the runtime trusts. */
+  ca?: string;
   /** Default: what the credential says. */
   tenant?: string;
   /** Default: what the credential says. */
@@ -31,6 +34,8 @@ export interface Settings {
   urls: string[];
   /** Text of a .creds file, or its absolute path: then it is read at each connect, so that a renewed one takes effect. */
   credentials: string;
+  /** PEM. */
+  ca?: string;
   tenant: string;
   user: string;
 }
@@ -53,7 +58,14 @@ export function resolveSettings(
   options: SettingsOptions = {},
   env: NodeJS.ProcessEnv = process.env,
 ): Settings {
-  const { url: optionUrl, credentials: optionCredentials, tenant: asTenant, user: asUser, ...rest } = options;
+  const {
+    url: optionUrl,
+    credentials: optionCredentials,
+    ca: optionCa,
+    tenant: asTenant,
+    user: asUser,
+    ...rest
+  } = options;
   nothingElse(rest);
   for (const [field, value] of Object.entries(options))
     if (typeof value !== "string" && value !== undefined) throw invalid(field, "must be text");
@@ -75,7 +87,8 @@ export function resolveSettings(
   }
   const urls = url.split(",").map((each) => each.trim());
   const kept = isText(credentials) ? credentials : resolve(credentials);
-  return { urls, credentials: kept, tenant, user };
+  const ca = optionCa ?? (env.SANDMESH_CA || undefined);
+  return { urls, credentials: kept, ...(ca === undefined ? {} : { ca: readCa(ca) }), tenant, user };
 }
 
 function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
@@ -103,7 +116,19 @@ function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
   }
 }
 
-const isText = (credentials: string): boolean => credentials.includes("-----BEGIN");
+const isText = (given: string): boolean => given.includes("-----BEGIN");
+
+/** Of a PEM's text or path. */
+function readCa(ca: string): string {
+  let text = ca;
+  try {
+    if (!isText(ca)) text = readFileSync(ca, "utf8");
+  } catch (cause) {
+    throw new InvalidRequestError(`ca: the file ${ca} cannot be read`, { field: "ca", cause });
+  }
+  if (text.includes("-----BEGIN CERTIFICATE-----")) return text;
+  throw invalid("ca", "must be the path of a file of PEM certificates, or its text");
+}
 
 /** Of a .creds file's text or path. Throws NoMeshError where there is no such file, InvalidRequestError where it is none. */
 export function readCredentials(credentials: string): Credentials {

@@ -22,8 +22,8 @@ export function addContext(program: Command): void {
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
-        const { url, creds } = globalsOf(command);
-        const settings = resolveSettings(defined({ url, credentials: creds }));
+        const { url, creds, ca } = globalsOf(command);
+        const settings = resolveSettings(defined({ url, credentials: creds, ca }));
         if (id !== POOL_RESPONDER && !(await mesh.list({})).some((each) => each.sandbox === id))
           throw new NotFoundError(`there is no sandbox ${id}`, { sandbox: id });
         const { name, ...context } = writeContext(settings, id);

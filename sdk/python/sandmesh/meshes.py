@@ -39,6 +39,7 @@ def connect(
     url: str | None = None,
     credentials: str | os.PathLike[str] | None = None,
     *,
+    ca: str | os.PathLike[str] | None = None,
     tenant: str | None = None,
     user: str | None = None,
     timeout: Seconds = 10.0,
@@ -46,11 +47,13 @@ def connect(
 ) -> Opening[Mesh]:
     """``async with connect() as mesh`` (or ``mesh = await connect()``, then ``await mesh.close()``). Left out, the
     address and the credentials (the path of a .creds file, or its text) come from SANDMESH_URL and SANDMESH_CREDS,
-    or from the mesh that is up on this machine. ``lease``: how long sandboxes outlive a process that was killed.
+    or from the mesh that is up on this machine. ``ca``: the path of a PEM file, or its text: the CA that signed the
+    server's certificate, and no other is trusted then; default SANDMESH_CA (a path), else what the machine trusts.
+    ``lease``: how long sandboxes outlive a process that was killed.
     Raises NoMeshError, ConnectionError, PermissionDeniedError, InvalidRequestError."""
 
     async def open_mesh() -> Mesh:
-        settings = resolve_settings(url, credentials, tenant, user)
+        settings = resolve_settings(url, credentials, tenant, user, ca=ca)
         lease_ms, timeout_s = lease_milliseconds(lease), milliseconds(timeout, "timeout") / 1000
         link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout_s)
         return Mesh(settings, Caller(link), lease_ms)

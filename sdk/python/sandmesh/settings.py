@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ class Settings:
     credentials: Credentials = field(repr=False)
     tenant: str
     user: str
+    # PEM; None: the CAs that the machine trusts.
+    ca: str | None = None
 
 
 def mesh_file_path(env: Mapping[str, str] = os.environ) -> Path:
@@ -36,14 +39,15 @@ def resolve_settings(
     tenant: str | None = None,
     user: str | None = None,
     env: Mapping[str, str] = os.environ,
+    ca: str | os.PathLike[str] | None = None,
 ) -> Settings:
-    """``credentials`` is the path of a .creds file, or its text. Raises NoMeshError where nothing says which mesh,
-    InvalidRequestError where what says it is malformed."""
+    """``credentials`` is the path of a .creds file, or its text; ``ca`` that of a PEM file, or its text. Raises NoMeshError
+    where nothing says which mesh, InvalidRequestError where what says it is malformed."""
     for name, value in (("url", url), ("tenant", tenant), ("user", user)):
         if value is not None and not isinstance(value, str):
             raise InvalidRequestError(f"{name}: must be text", field=name)
     url = url or env.get("SANDMESH_URL") or None
-    given = _text_of(credentials) or env.get("SANDMESH_CREDS") or None
+    given = _text_of("credentials", credentials) or env.get("SANDMESH_CREDS") or None
     if url is None or given is None:
         from_file = _read_mesh_file(env)
         if from_file is not None:
@@ -61,17 +65,41 @@ def resolve_settings(
     urls = tuple(each.strip() for each in url.split(",") if each.strip())
     if not urls or not all(map(_is_server, urls)):
         raise InvalidRequestError(f"url: {shown(url)} is no address such as nats://host:4222", field="url")
-    return Settings(urls, parsed, check_id("tenant", tenant), check_id("user", user))
+    trusted = _text_of("ca", ca) or env.get("SANDMESH_CA") or None
+    return Settings(
+        urls,
+        parsed,
+        check_id("tenant", tenant),
+        check_id("user", user),
+        None if trusted is None else _read_ca(trusted),
+    )
 
 
-def _text_of(credentials: object) -> str | None:
+_WHAT = {"credentials": "a .creds file", "ca": "a file of PEM certificates"}
+
+
+def _text_of(name: str, value: object) -> str | None:
     """A path or the text itself; raises InvalidRequestError where it is neither."""
-    if credentials is None:
+    if value is None:
         return None
-    given = str(credentials) if isinstance(credentials, os.PathLike) else credentials
+    given = str(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str) or "\0" in given or (not given.isprintable() and "-----BEGIN" not in given):
-        raise InvalidRequestError("credentials: must be the path of a .creds file, or its text", field="credentials")
+        raise InvalidRequestError(f"{name}: must be the path of {_WHAT[name]}, or its text", field=name)
     return given
+
+
+def _read_ca(given: str) -> str:
+    text = given
+    if "-----BEGIN" not in given:
+        try:
+            text = Path(given).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"ca: the file {given} cannot be read", field="ca") from error
+    try:
+        ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidRequestError("ca: must be the path of a file of PEM certificates, or its text", field="ca") from error
+    return text
 
 
 def _is_server(url: str) -> bool:

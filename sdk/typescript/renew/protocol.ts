@@ -8,6 +8,7 @@ export const KeeperData = v.object({
   settings: v.object({
     urls: v.array(v.string()),
     credentials: v.string(),
+    ca: v.exactOptional(v.string()),
     tenant: v.string(),
     user: v.string(),
   }) satisfies v.GenericSchema<unknown, Settings>,

@@ -24,6 +24,7 @@ export function openLink(settings: Settings, options: OpenOptions): Promise<Link
   return connect({
     urls: settings.urls,
     credentials: current,
+    ...(settings.ca === undefined ? {} : { ca: settings.ca }),
     tenant: settings.tenant,
     user: settings.user,
     name: `${settings.user} ${options.name}`,

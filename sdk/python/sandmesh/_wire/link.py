@@ -234,8 +234,9 @@ class Link:
     async def _connect(self, name: str, timeout: float) -> None:
         credentials = self.settings.credentials
         options: dict[str, Any] = {}
-        if any(url.startswith("tls://") for url in self.settings.urls):
-            options["tls"] = ssl.create_default_context()
+        ca = self.settings.ca
+        if ca is not None or any(url.startswith("tls://") for url in self.settings.urls):
+            options["tls"] = ssl.create_default_context(cadata=ca)
         await self._nc.connect(
             servers=list(self.settings.urls),
             name=name,

@@ -24,6 +24,7 @@ def connect(
     url: str | None = None,
     credentials: str | os.PathLike[str] | None = None,
     *,
+    ca: str | os.PathLike[str] | None = None,
     tenant: str | None = None,
     user: str | None = None,
     timeout: Seconds = 10.0,
@@ -32,7 +33,7 @@ def connect(
     """As ``sandmesh.connect``."""
     loop = Loop()
     try:
-        opening = meshes.connect(url, credentials, tenant=tenant, user=user, timeout=timeout, lease=lease)
+        opening = meshes.connect(url, credentials, ca=ca, tenant=tenant, user=user, timeout=timeout, lease=lease)
         return Mesh(loop, loop.call(opening))
     except BaseException:
         loop.close()
