@@ -17,7 +17,7 @@ EXPORT int engine_open(void) {
   int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t all, old;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
-  E.queue_tail = &E.queue; E.begun = -1;
+  E.queue_tail = &E.queue; E.begun = -1; E.ignored = ignored_signals();
   E.epoll = epoll_create1(EPOLL_CLOEXEC); E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   E.box[0] = malloc(BOX); E.box[1] = malloc(BOX);
@@ -40,8 +40,6 @@ void ask_for_sigchld(int on) {
 }
 /** From now on orphans come to this process and are reaped. Nothing else in it may start processes. */
 EXPORT int engine_reap(void) {
-  sigset_t chld; sigemptyset(&chld); sigaddset(&chld, SIGCHLD);
-  pthread_sigmask(SIG_BLOCK, &chld, NULL);  // the engine's thread takes it
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return -errno;
   pthread_mutex_lock(&lock);
   ask_for_sigchld(1); E.child_ended = 1;

@@ -1,7 +1,6 @@
 // The engine's thread: starts what is queued, reads pipes, reaps, and fills the outbox.
 #include "engine.h"
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
@@ -95,9 +94,9 @@ pid_t start(struct command *c, int attend) {
     for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; l.argv[i] = s; }
     for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l.envp[i] = s; }
     l.argv[r->argc] = l.envp[r->envc] = NULL;
-    sigset_t all, old; sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
-    // Without CLONE_VFORK what the child says of itself to the OOM killer would be said of the daemon, too.
-    pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &l, &E.begun);
+    // A blocked SIGCHLD would be kept, though nobody asks for it, and then wake the engine's thread at each command's end.
+    sigset_t all, old; sigfillset(&all); sigdelset(&all, SIGCHLD); pthread_sigmask(SIG_SETMASK, &all, &old);
+    pid = begin_child(&l, child_stack, sizeof child_stack);
     if (pid < 0) { failed(&l, S_CLONE); E.begun = -1; }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
   } else { errno = ENOMEM; failed(&l, S_CLONE); }

@@ -1,8 +1,8 @@
 // The engine's native half: one thread starts commands, reads their pipes and reaps them, and hands what happened to
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
-// engine.c is the thread, launch.c what happens in a child before exec, calls.c what JavaScript calls, settle.c what it
-// waits in.
+// engine.c is the thread, launch.c how a child begins and what it does before exec, calls.c what JavaScript calls,
+// settle.c what it waits in.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ struct command {
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered; };
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered, cleared; };
 
 // Everything here is guarded by `lock`.
 struct engine {
@@ -71,6 +71,7 @@ struct engine {
   uint8_t told, active;          // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
   uint64_t soft_files;           // commands' soft limit of open files, where it is not the daemon's
+  uint64_t ignored;              // signals that the daemon ignores, and commands do not
 };
 extern struct engine E;
 extern pthread_mutex_t lock;
@@ -78,6 +79,8 @@ extern pthread_mutex_t lock;
 int child_main(void *launch);
 int failed(struct launch *l, int stage);
 int offer_to_oom_killer(const char *path);
+uint64_t ignored_signals(void);
+pid_t begin_child(struct launch *l, char *stack, size_t size);
 struct command *allot(void);
 struct command *find(uint32_t handle);
 void release(struct command *c);

@@ -1,6 +1,7 @@
 // The engine's own promises, beside those that agent/exec tests through it.
 import { expect, test } from "bun:test";
-import { begin, testCommands, testEngine, until } from "../exec/testing.ts";
+import { join } from "node:path";
+import { begin, run, testCommands, testEngine, until } from "../exec/testing.ts";
 
 /** Leaves 50 zombies, says their pids, and keeps them until it is ended. */
 const ZOMBIES = `
@@ -33,4 +34,23 @@ test("a watch for a process that has just ended is told every time, or a cancel 
   running.command.cancel();
   await running.ended;
   await until("each watch was told", () => told === rounds * pids.length);
+});
+
+const NO_SIGNALS = /^SigBlk:\t0+\nSigIgn:\t0+\nSigCgt:\t0+$/m;
+
+test("a command blocks and ignores no signal that the daemon does, or it would outlive a broken pipe and a cancel", async () => {
+  const commands = await testCommands();
+  const request = { argv: ["cat", "/proc/self/status"] };
+  const alone = await run(commands, request);
+  expect(alone.stdout.toString()).toMatch(NO_SIGNALS);
+  // The engine's thread starts these.
+  const many = await Promise.all(Array.from({ length: 8 }, () => run(commands, request)));
+  for (const { stdout } of many) expect(stdout.toString()).toMatch(NO_SIGNALS);
+});
+
+test("where a container's filter knows no clone3, commands run all the same, and with no signal of the daemon's", async () => {
+  const fixture = join(import.meta.dir, "no-clone3.fixture.ts");
+  const child = Bun.spawn([process.execPath, fixture], { stdout: "pipe", stderr: "inherit" });
+  expect(await new Response(child.stdout).text()).toMatch(NO_SIGNALS);
+  expect(await child.exited).toBe(0);
 });

@@ -58,7 +58,10 @@ export interface OomKill {
 export class OomKills {
   readonly #limit: string | undefined;
   readonly #now: () => number;
-  readonly #buffer = Buffer.alloc(512);
+  #text = Buffer.alloc(512);
+  /** What stood there the last time: mostly the same, and then it is not parsed again. */
+  #before = Buffer.alloc(512);
+  #length = 0;
   readonly #events: number | undefined;
   #seen: number;
   #unclaimed: number[] = [];
@@ -74,8 +77,14 @@ export class OomKills {
   #count(): number {
     if (this.#events === undefined) return 0;
     try {
-      const length = readSync(this.#events, this.#buffer, 0, this.#buffer.length, 0);
-      return killsIn(this.#buffer.toString("latin1", 0, length)) ?? this.#seen;
+      const text = this.#text;
+      const length = readSync(this.#events, text, 0, text.length, 0);
+      if (length === this.#length && text.compare(this.#before, 0, length, 0, length) === 0)
+        return this.#seen;
+      this.#text = this.#before;
+      this.#before = text;
+      this.#length = length;
+      return killsIn(text.toString("latin1", 0, length)) ?? this.#seen;
     } catch {
       return this.#seen;
     }
