@@ -20,7 +20,10 @@ export interface ExecutorOptions {
 
 export function createExecutor({ engine, commands, environment, cwd }: ExecutorOptions): Executor {
   const sessions = lazySessions(async () =>
-    (await import("./session/sessions.ts")).createSessions({ engine, environment, cwd, oom: commands.oom }),
+    (await import("./session/sessions.ts")).createSessions({
+      ...{ engine, environment, cwd, oom: commands.oom },
+      group: () => commands.groups()?.take(),
+    }),
   );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
   const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd }));
@@ -32,6 +35,7 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
       cwd,
       shells: () => commands.shells().map(({ argv }) => argv.join(" ")),
       sessions: () => sessions.list().length,
+      treeEnd: () => (commands.groups()?.inForce ? "cgroup" : "search"),
     });
   };
   return {

@@ -146,11 +146,15 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
   const executor = async (): Promise<Executor> => {
-    const [{ Commands }, { createExecutor }] = await Promise.all([
+    const [{ Commands }, { createExecutor }, { Groups, GROUPS_FD }] = await Promise.all([
       import("./exec/exec.ts"),
       import("./executor.ts"),
+      import("./exec/groups.ts"),
     ]);
-    const commands = new Commands({ engine, environment, cwd });
+    const commands = new Commands({
+      ...{ engine, environment, cwd },
+      groups: () => Groups.open(own.get(GROUPS_FD), (folder) => engine.mayGroup(folder)),
+    });
     if (bootstrap.entrypoint !== undefined) {
       const { startEntrypoint } = await import("./process/entrypoint.ts");
       startEntrypoint(commands, bootstrap.entrypoint, log);

@@ -10,6 +10,7 @@ import {
 } from "../native/engine.ts";
 import type { OomKills } from "../process/oom.ts";
 import { type Attempt, failureOutcome, statusTaken } from "./failure.ts";
+import type { Membership } from "./groups.ts";
 import { type EndedTree, type Ending, endedOutcome, naturalOutcome } from "./outcome.ts";
 import { signalNumber } from "./signals.ts";
 import { StdinQueue } from "./stdin.ts";
@@ -30,6 +31,7 @@ export class Command implements RunningCommand, EngineListener {
   #attempt: Attempt | undefined;
   readonly #sink: CommandSink;
   readonly #startedAt: number;
+  #group: Membership | undefined;
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
@@ -56,9 +58,10 @@ export class Command implements RunningCommand, EngineListener {
     this.#startedAt = performance.now();
   }
 
-  /** Begins; answers a negative errno where the engine could not take it. */
-  start(packed: Buffer, { stdin, stdin_open, pty, timeout_ms }: ParsedExec): number {
+  /** Begins, in `group` where it has one; answers a negative errno where the engine could not take it. */
+  start(packed: Buffer, { stdin, stdin_open, pty, timeout_ms }: ParsedExec, group?: Membership): number {
     const { engine } = this.#context;
+    this.#group = group;
     this.#handle = engine.start(packed, this);
     if (this.#handle < 0) return this.#handle;
     const terminal = pty !== undefined;
@@ -124,9 +127,11 @@ export class Command implements RunningCommand, EngineListener {
     if (!this.#over) this.#context.engine.resize(this.#handle, rows, cols);
   }
   background(): number[] {
-    return this.#pid === 0
-      ? []
-      : findTree(this.id, this.#pid).filter((pid) => this.#over || pid !== this.#pid);
+    return this.#members().filter((pid) => this.#over || pid !== this.#pid);
+  }
+
+  #members(): number[] {
+    return this.#pid === 0 ? [] : findTree(this.id, this.#pid, this.#group);
   }
 
   // ---- its end ----
@@ -140,8 +145,9 @@ export class Command implements RunningCommand, EngineListener {
   #endTree(): void {
     const { engine } = this.#context;
     endTree({
-      find: () => findTree(this.id, this.#pid),
+      find: () => this.#members(),
       watch: (pid, gone) => engine.watch(pid, gone),
+      killAll: this.#group && (() => this.#group?.kill()),
       graceMs: this.#graceMs,
       ended: (killed, hard) => {
         this.#tree = { killed, hard };
@@ -180,7 +186,7 @@ export class Command implements RunningCommand, EngineListener {
       this.#waiting = false;
       this.#advance();
     };
-    for (const pid of findTree(this.id, this.#pid)) {
+    for (const pid of this.#members()) {
       this.#waiting = this.#context.engine.watch(pid, again);
       if (this.#waiting) return;
     }
@@ -211,8 +217,8 @@ export class Command implements RunningCommand, EngineListener {
     const exit = this.#exit;
     const durationMs = (this.#exitAt === 0 ? performance.now() : this.#exitAt) - this.#startedAt;
     // Looking through /proc costs more than a short command: only where something is known to live on.
-    const left =
-      exit !== undefined && (exit.groupAlive || this.#closed?.held === true) ? this.background().length : 0;
+    const livesOn = exit?.groupAlive || this.#closed?.held || this.#group?.populated;
+    const left = exit !== undefined && livesOn ? this.background().length : 0;
     this.#sink.ended({
       outcome,
       durationMs,
@@ -234,6 +240,8 @@ export class Command implements RunningCommand, EngineListener {
 
   #forget(): void {
     this.#stdin = this.#exit = this.#closed = this.#ending = this.#tree = this.#early = undefined;
+    this.#group?.release();
+    if (this.#group?.folder === -1) this.#group = undefined;
     this.#context.done(this);
   }
 

@@ -18,7 +18,7 @@ const RESOURCE = {
   memlock: 8,
   as: 9,
 } as const;
-const FIXED_WORDS = 18;
+const FIXED_WORDS = 19;
 const NOT_GIVEN = [0, 0, 0, 0, 0, 0] as const;
 
 if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
@@ -32,6 +32,8 @@ export interface Launch {
   stdin: boolean;
   /** Descriptors of the caller's that become 0 to 5, in place of pipes of the engine's. */
   given?: readonly [number, number, number, number, number, number];
+  /** Descriptor of the cgroup's folder that it is born in; without it, the daemon's own. */
+  cgroup?: number | undefined;
 }
 
 /** The base environment, encoded once: most commands change nothing of it. */
@@ -109,6 +111,7 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   word(variableCount);
   word(stringsAt);
   for (const fd of launch.given ?? NOT_GIVEN) word(fd);
+  word(launch.cgroup ?? -1);
   for (const group of groups) word(group);
   for (const [resource, limit] of limits) {
     word(resource);

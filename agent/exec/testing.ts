@@ -1,18 +1,38 @@
 // For tests: the engine of this process, and a command run to its end.
+import { mkdtempSync, readFileSync, rmdirSync } from "node:fs";
 import { ExecRequest, newUuidV7, type Outcome } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { CommandResult, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { ownFolder } from "../info/cgroup.ts";
 import { checkoutNative } from "../native/compile.ts";
 import { Engine } from "../native/engine.ts";
 import { commandEnvironment, ownEnvironment } from "../process/environment.ts";
 import { Commands } from "./exec.ts";
+import { Groups } from "./groups.ts";
 
 let engine: Promise<Engine> | undefined;
 /** One engine per process: its native half is one. */
 export const testEngine = (): Promise<Engine> => (engine ??= Engine.open(checkoutNative()));
 
-export async function testCommands(cwd = "/"): Promise<Commands> {
-  return new Commands({ engine: await testEngine(), environment: commandEnvironment(ownEnvironment()), cwd });
+export async function testCommands(cwd = "/", groups?: Groups): Promise<Commands> {
+  const environment = commandEnvironment(ownEnvironment());
+  return new Commands({ engine: await testEngine(), environment, cwd, groups: () => groups });
+}
+
+/** A new folder for groups, beside which this process is; undefined where this user may make none. Whoever has it removes it. */
+export async function testGroups(): Promise<{ groups: Groups; folder: string } | undefined> {
+  const own = ownFolder((path) => readFileSync(path, "utf8"));
+  if (own === undefined) return undefined;
+  try {
+    const folder = mkdtempSync(`${own}/sandmesh-test-`);
+    const engine = await testEngine();
+    const groups = Groups.in(folder, (folder) => engine.mayGroup(folder));
+    if (groups !== undefined) return { groups, folder };
+    rmdirSync(folder);
+  } catch {
+    // Not ours to make.
+  }
+  return undefined;
 }
 
 export interface Ran extends CommandResult {

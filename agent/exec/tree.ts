@@ -1,5 +1,5 @@
 // A command's whole process tree: found by parent chain, session and environment marker in /proc, and ended.
-// What leaves the session, is orphaned AND has scrubbed the marker escapes; only a cgroup would hold that.
+// What leaves the session, is orphaned AND has scrubbed the marker escapes, where no cgroup holds it (groups.ts).
 import { readdirSync, readFileSync } from "node:fs";
 import { MARKER } from "../process/environment.ts";
 import { SIGCONT, SIGKILL, SIGTERM } from "./signals.ts";
@@ -69,10 +69,11 @@ export function treeOf(
   return [...members];
 }
 
-/** The living processes of the command `id` whose leader is or was `leader`. */
-export function findTree(id: string, leader: number): number[] {
+/** The living processes of the command `id` whose leader is or was `leader`, and those of its group. */
+export function findTree(id: string, leader: number, group?: { members(): number[] }): number[] {
   const marker = Buffer.from(`${MARKER}=${id}`);
-  return treeOf(readProcesses(), leader, (pid) => hasMarker(pid, marker), process.pid);
+  const held = new Set(group?.members());
+  return treeOf(readProcesses(), leader, (pid) => held.has(pid) || hasMarker(pid, marker), process.pid);
 }
 
 function send(pid: number, signal: number): void {
@@ -88,6 +89,8 @@ export interface TreeEndOptions {
   find(): number[];
   /** Calls back when the process has ended; false where it has already. */
   watch(pid: number, gone: () => void): boolean;
+  /** SIGKILL to all at once, where a cgroup holds them. */
+  killAll?: (() => void) | undefined;
   graceMs: number;
   /** Once: how many processes were signalled, and whether SIGKILL was needed. */
   ended(killed: number, hard: boolean): void;
@@ -122,6 +125,10 @@ export function endTree(options: TreeEndOptions): void {
   };
   const kill = (): number[] => {
     const killed = new Set<number>();
+    if (options.killAll !== undefined) {
+      for (const pid of options.find()) signalled.add(pid);
+      options.killAll();
+    }
     for (let round = 0; round < MAX_ROUNDS; round++) {
       const alive = options.find();
       const fresh = alive.filter((pid) => !killed.has(pid));

@@ -117,6 +117,9 @@ function wholeNumber(text: string | undefined): number | undefined {
   return Number.isFinite(value) && value < UNLIMITED ? value : undefined;
 }
 
+/** The folder of our own cgroup of version 2, as far as paths tell it. */
+export const ownFolder = (read: Read): string | undefined => new Hierarchies(read).folders(2, "cpu")[0];
+
 export function cgroupFacts(read: Read): CgroupFacts {
   const groups = new Hierarchies(read);
   const facts: CgroupFacts = {};

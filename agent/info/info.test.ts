@@ -80,6 +80,7 @@ test("info of this machine is a valid answer", async () => {
     cwd: "/",
     shells: () => ["bash"],
     sessions: () => 2,
+    treeEnd: () => "search" as const,
   })();
   const rest = {
     sandbox: "s",
@@ -99,6 +100,12 @@ test("info of this machine is a valid answer", async () => {
   expect(info.cpus).toBeGreaterThan(0);
   expect(info.disk_total_bytes ?? 0).toBeGreaterThan(info.disk_free_bytes ?? 0);
   expect(
-    await createInfo({ version: "", cwd: "/nope", shells: () => [], sessions: () => 0 })(),
+    await createInfo({
+      version: "",
+      cwd: "/nope",
+      shells: () => [],
+      sessions: () => 0,
+      treeEnd: () => "search" as const,
+    })(),
   ).not.toHaveProperty("disk_total_bytes");
 });

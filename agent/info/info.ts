@@ -15,6 +15,8 @@ export interface InfoOptions {
   shells(): string[];
   /** How many are open. */
   sessions(): number;
+  /** As InfoAnswer has it. */
+  treeEnd(): "cgroup" | "search";
 }
 
 function read(path: string): string | undefined {
@@ -57,6 +59,7 @@ export function createInfo(options: InfoOptions): () => Promise<ExecutorInfo> {
       shells: options.shells(),
       cpus: Math.min(availableParallelism(), facts.cpus ?? Number.POSITIVE_INFINITY),
       sessions: options.sessions(),
+      tree_end: options.treeEnd(),
       ...known({
         cpu_used_ms: facts.cpuUsedMs,
         memory_limit_bytes: facts.memoryLimitBytes,

@@ -71,6 +71,8 @@ EXPORT int engine_hide(const char *name) {
   ignore_sent_faults();
   return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
 }
+/** launch.c. */
+EXPORT int engine_may_group(int cgroup) { return may_group(cgroup); }
 /** The soft limit of open files that commands get, in place of the daemon's own. */
 EXPORT void engine_soft_files(uint32_t limit) { E.soft_files = limit; }
 EXPORT void *engine_box(int index) { return E.box[index]; }

@@ -42,6 +42,7 @@ struct exited { int32_t status, group_alive; int64_t cpu_us, max_rss_bytes; };
 struct request {
   int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
   int32_t given[6];           // with GIVEN: the caller's descriptors that become 0 to 5
+  int32_t cgroup;             // the folder of the one that it is to be born in, or -1
   uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
 };
 struct command {
@@ -80,6 +81,7 @@ int child_main(void *launch);
 int failed(struct launch *l, int stage);
 int offer_to_oom_killer(const char *path);
 uint64_t ignored_signals(void);
+int may_group(int cgroup);
 pid_t begin_child(struct launch *l, char *stack, size_t size);
 struct command *allot(void);
 struct command *find(uint32_t handle);

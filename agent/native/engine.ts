@@ -58,6 +58,7 @@ const SYMBOLS = {
   engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
   engine_take: { args: [], returns: FFIType.i32 },
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
+  engine_may_group: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_nudge: { args: [], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
@@ -142,6 +143,12 @@ export class Engine {
     if (pid > 0) queueMicrotask(() => this.#begun(handle, pid, listener));
     else this.#nudge();
     return handle;
+  }
+
+  /** Whether commands can be born in the cgroup whose folder that descriptor is, which is tried; without one, whether none
+   * has been refused it so far. Who is refused it is started where the daemon is. */
+  mayGroup(folder = -1): boolean {
+    return this.#native.engine_may_group(folder) > 0;
   }
 
   #nudge(): void {

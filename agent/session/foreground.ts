@@ -49,9 +49,15 @@ export function startedAfter(moment: Moment, pid: number, ticks: number | undefi
   return ticks > moment.ticks + 1 || pid > moment.lastPid;
 }
 
+export interface SessionProcesses {
+  marker: string;
+  shell: number;
+  group: { members(): number[] } | undefined;
+}
+
 /** Living processes of the session, without its shell, that started after the moment. */
-export function processesSince(session: { marker: string; shell: number }, moment: Moment): number[] {
-  return findTree(session.marker, session.shell).filter(
-    (pid) => pid !== session.shell && startedAfter(moment, pid, startTicks(pid)),
+export function processesSince({ marker, shell, group }: SessionProcesses, moment: Moment): number[] {
+  return findTree(marker, shell, group).filter(
+    (pid) => pid !== shell && startedAfter(moment, pid, startTicks(pid)),
   );
 }

@@ -3,11 +3,12 @@ import { randomBytes } from "node:crypto";
 import { type Outcome, type OutputStream, SandmeshError } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { statusTaken } from "../exec/failure.ts";
+import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
 import { signalNumber } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
-import { lastPid, type Moment, momentAgo, processesSince } from "./foreground.ts";
+import { lastPid, type Moment, momentAgo, processesSince, type SessionProcesses } from "./foreground.ts";
 import type { ShellProcess } from "./shell-process.ts";
 import type { StdinFeed } from "./stdin-feed.ts";
 
@@ -22,6 +23,7 @@ const LAST_WAIT_MS = 1000;
 export interface CommandHost {
   readonly shell: ShellProcess;
   readonly marker: string;
+  readonly group: Membership | undefined;
   lastStatus: number;
   /** Calls back when the process has ended; false where it has already. */
   watch(pid: number, gone: () => void): boolean;
@@ -173,7 +175,12 @@ export class SessionCommand implements RunningCommand {
 
   background(): number[] {
     if (this.#state === "queued") return [];
-    return processesSince({ marker: this.#host.marker, shell: this.#host.shell.pid }, this.#since());
+    return processesSince(this.#session(), this.#since());
+  }
+
+  #session(): SessionProcesses {
+    const { marker, shell, group } = this.#host;
+    return { marker, shell: shell.pid, group };
   }
 
   #since(): Moment {
@@ -209,7 +216,7 @@ export class SessionCommand implements RunningCommand {
     if (this.#state !== "running" || this.#ending !== undefined) return;
     this.#ending = ending;
     const since = this.#since();
-    const session = { marker: this.#host.marker, shell: this.#host.shell.pid };
+    const session = this.#session();
     const find = (): number[] => processesSince(session, since);
     const seen = new Set(find());
     const fresh = new Set<number>();

@@ -12,6 +12,7 @@ import {
 } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { notStarted } from "../exec/failure.ts";
+import type { Membership } from "../exec/groups.ts";
 import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
 import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
@@ -38,6 +39,8 @@ export interface SessionOptions {
   shell: SessionShell;
   cwd: string;
   env: Readonly<Record<string, string | null>>;
+  /** A cgroup for the shell and what it runs, if there is one to be had. */
+  group: () => Membership | undefined;
   /** Once, when the shell has ended. */
   ended(session: Session): void;
 }
@@ -46,6 +49,7 @@ export type ClosedReason = "exited" | "closed";
 
 export class Session implements CommandHost {
   readonly marker = newUuidV7();
+  readonly group: Membership | undefined;
   lastStatus = 0;
   readonly #options: SessionOptions;
   readonly #queue: SessionCommand[] = [];
@@ -59,6 +63,7 @@ export class Session implements CommandHost {
 
   private constructor(options: SessionOptions) {
     this.#options = options;
+    this.group = options.group();
   }
 
   /** Starts the shell and waits until it takes commands. Throws SessionClosedError where it ends instead, FailedStart
@@ -69,14 +74,20 @@ export class Session implements CommandHost {
     const nonce = randomBytes(12).toString("hex");
     session.#ready = { nonce, resolve: ready.resolve, reject: ready.reject };
     const { engine, environment, shell, cwd, env } = options;
-    session.#shell = await ShellProcess.start(
-      { engine, environment, shell, marker: session.marker, cwd, env },
-      {
-        output: (stream, data) => session.#output(stream, data),
-        report: (said, status) => session.#report(said, status),
-        exited: (status) => session.#exited(status),
-      },
-    );
+    const { marker, group } = session;
+    try {
+      session.#shell = await ShellProcess.start(
+        { engine, environment, shell, marker, cwd, env, group },
+        {
+          output: (stream, data) => session.#output(stream, data),
+          report: (said, status) => session.#report(said, status),
+          exited: (status) => session.#exited(status),
+        },
+      );
+    } catch (thrown) {
+      group?.release();
+      throw thrown;
+    }
     session.#shell.sync(nonce);
     const deadline = setTimeout(() => {
       session.giveUp();
@@ -223,16 +234,17 @@ export class Session implements CommandHost {
     if (status === STATUS_TAKEN) current?.shellLost();
     else current?.shellExited(naturalOutcome(status, () => this.#options.oom.claim(this.#busySince)));
     for (const command of this.#queue.splice(0)) command.refuseClosed();
-    // A session is its shell: what that has left behind in it goes too, what has left the session does not.
-    void this.#endAll(0);
+    // A session is its shell: what that has left behind goes too.
+    void this.#endAll(0).then(() => this.group?.release());
     this.#options.ended(this);
   }
 
   #endAll(graceMs: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     endTree({
-      find: () => findTree(this.marker, this.shell.pid),
+      find: () => findTree(this.marker, this.shell.pid, this.group),
       watch: (pid, gone) => this.watch(pid, gone),
+      killAll: this.group && (() => this.group?.kill()),
       graceMs,
       ended: () => resolve(),
     });

@@ -8,6 +8,7 @@ import {
 } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand, Sessions } from "../../broker/endpoint/executor.ts";
 import { failureOutcome } from "../exec/failure.ts";
+import type { Membership } from "../exec/groups.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import type { OomKills } from "../process/oom.ts";
@@ -29,6 +30,8 @@ export interface SessionsOptions {
   /** Where they start, and relative paths. */
   cwd: string;
   oom: OomKills;
+  /** A cgroup for a session, where there can be one. */
+  group: () => Membership | undefined;
 }
 
 export interface SessionCommands extends Sessions {
@@ -73,6 +76,7 @@ export function createSessions(options: SessionsOptions): SessionCommands {
         engine: options.engine,
         environment: options.environment,
         oom: options.oom,
+        group: options.group,
         shell,
         cwd,
         env: request.env ?? {},

@@ -2,6 +2,7 @@
 // means for commands is decided in session.ts.
 import { ExecRequest, type OutputStream } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
+import type { Membership } from "../exec/groups.ts";
 import { BaseEnvironment, packRequest } from "../exec/request.ts";
 import type { Engine, StartFailure } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
@@ -26,6 +27,8 @@ export interface ShellOptions {
   marker: string;
   cwd: string;
   env: Readonly<Record<string, string | null>>;
+  /** The cgroup that it is born in. */
+  group: Membership | undefined;
 }
 
 /** A status line is a nonce and up to three digits. */
@@ -77,6 +80,7 @@ export class ShellProcess {
         cwd: options.cwd,
         user: undefined,
         stdin: false,
+        cgroup: options.group?.folder,
         given: [a ?? -1, b ?? -1, c ?? -1, d ?? -1, e ?? -1, f ?? -1],
       },
       new BaseEnvironment(options.environment),

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { ExecRequest, newUuidV7 } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { CommandResult, RunningCommand } from "../../broker/endpoint/executor.ts";
+import type { Groups } from "../exec/groups.ts";
 import { testEngine } from "../exec/testing.ts";
 import { commandEnvironment, ownEnvironment } from "../process/environment.ts";
 import { OomKills } from "../process/oom.ts";
@@ -15,13 +16,14 @@ export async function closeSessions(): Promise<void> {
   for (const sessions of open.splice(0)) await sessions.closeAll(0);
 }
 
-export async function testSessions(cwd = "/"): Promise<SessionCommands> {
+export async function testSessions(cwd = "/", groups?: Groups): Promise<SessionCommands> {
   const engine = await testEngine();
   const sessions = createSessions({
     engine,
     environment: commandEnvironment(ownEnvironment()),
     cwd,
     oom: new OomKills(),
+    group: () => groups?.take(),
   });
   open.push(sessions);
   return sessions;

@@ -31,6 +31,14 @@ export const InfoAnswer = v.object({
   disk_free_bytes: v.optional(whole("")),
   commands_running: whole(""),
   sessions: whole(""),
+  tree_end: v.optional(
+    v.pipe(
+      v.picklist(["cgroup", "search"]),
+      v.description(
+        "How a command's whole tree is ended: `cgroup`, which nothing in it escapes (commands without a time limit, stdin, pty or `wait: all` apart); `search` by session, parent and environment, which who leaves all three escapes",
+      ),
+    ),
+  ),
   not_isolated: v.pipe(v.array(v.string()), v.description("What this sandbox shares with others, in words")),
 });
 export type InfoAnswer = v.InferOutput<typeof InfoAnswer>;

@@ -1,17 +1,19 @@
 // Limits by cgroup, v1 or v2, below the group the mesh itself runs in, so that its own limits go on to hold.
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { ProviderError, type SandboxSpec } from "../../../broker/contract/index.ts";
 
 export const CONTROLLERS = ["cpu", "memory", "pids"] as const;
 export type Controller = (typeof CONTROLLERS)[number];
-/** A place below which groups can be made. Version 2 has one for all its controllers. */
+/** A place below which groups can be made. Version 2 has one for all its controllers, and without any it still ends all that
+ * is in a group at once. */
 export interface Hierarchy {
   version: 1 | 2;
   controllers: Controller[];
   base: string;
 }
+const COMMANDS = "commands";
 const CPU_PERIOD_US = 100_000;
 const isController = (name: string): name is Controller => CONTROLLERS.some((c) => c === name);
 
@@ -74,6 +76,9 @@ export interface SandboxCgroups {
   tasks: string[];
   /** Version 2's. */
   folder: string | null;
+  /** Below it, for the daemon to make its commands' groups in: what it is given limits nothing, since the limits are the
+   * folder's above. */
+  commands: string | null;
   /** Folder → where the sandbox sees it. */
   views: Record<string, string>;
 }
@@ -94,16 +99,18 @@ export class Cgroups {
 
   /** Throws ProviderError; what was made by then is left to `remove`. */
   make(sandbox: string, spec: SandboxSpec): SandboxCgroups {
-    const made: SandboxCgroups = { tasks: [], folder: null, views: {} };
+    const made: SandboxCgroups = { tasks: [], folder: null, commands: null, views: {} };
     for (const hierarchy of this.#hierarchies) {
       const folder = this.#folder(hierarchy, sandbox);
       try {
         mkdirSync(folder, { recursive: true });
-        if (hierarchy.version === 2) delegate(join(hierarchy.base, this.#mark), hierarchy.controllers);
+        if (hierarchy.controllers.length > 0 && hierarchy.version === 2)
+          delegate(join(hierarchy.base, this.#mark), hierarchy.controllers);
         const limits = limitsOf(spec, hierarchy.version);
         for (const [file, value] of hierarchy.controllers.flatMap((c) => limits[c] ?? [])) {
           writeFileSync(join(folder, file), value);
         }
+        if (hierarchy.version === 2) mkdirSync(join(folder, COMMANDS), { recursive: true });
       } catch (cause) {
         throw new ProviderError(`sandbox ${sandbox}: cgroup ${folder}: ${(cause as Error).message}`, {
           sandbox,
@@ -115,8 +122,11 @@ export class Cgroups {
       }
       if (hierarchy.version === 1) made.tasks.push(join(folder, "tasks"));
       else made.folder = folder;
-      made.views[folder] =
-        hierarchy.version === 2 ? "/sys/fs/cgroup" : `/sys/fs/cgroup/${basename(mountOf(hierarchy))}`;
+      if (hierarchy.version === 2) made.commands = join(folder, COMMANDS);
+      // Where version 1 has the controllers, version 2 has nothing to see.
+      if (hierarchy.controllers.length > 0)
+        made.views[folder] =
+          hierarchy.version === 2 ? "/sys/fs/cgroup" : `/sys/fs/cgroup/${basename(mountOf(hierarchy))}`;
     }
     return made;
   }
@@ -138,21 +148,25 @@ export class Cgroups {
 
   /** Processes in the sandbox's groups. */
   processes(sandbox: string): number[] {
-    const pids = this.#hierarchies.flatMap((h) => {
-      try {
-        return readFileSync(join(this.#folder(h, sandbox), "cgroup.procs"), "utf8")
-          .trim()
-          .split("\n");
-      } catch {
-        return [];
-      }
-    });
+    const pids = this.#hierarchies.flatMap((h) =>
+      [this.#folder(h, sandbox), ...groupsBelow(h, this.#folder(h, sandbox))].flatMap((folder) => {
+        try {
+          return readFileSync(join(folder, "cgroup.procs"), "utf8").trim().split("\n");
+        } catch {
+          return [];
+        }
+      }),
+    );
     return [...new Set(pids.map(Number))].filter((pid) => pid > 1);
   }
 
   /** Removes the sandbox's groups; the ones still there (with a process that has not quite gone) are answered. */
   remove(sandbox: string): string[] {
-    return this.#hierarchies.map((h) => this.#folder(h, sandbox)).filter((folder) => !removeGroup(folder));
+    return this.#hierarchies.flatMap((h) => {
+      const folder = this.#folder(h, sandbox);
+      for (const below of groupsBelow(h, folder).reverse()) removeGroup(below);
+      return removeGroup(folder) ? [] : [folder];
+    });
   }
 
   /** Names of the sandboxes that have groups, once for each hierarchy. */
@@ -194,6 +208,17 @@ function delegate(group: string, controllers: readonly Controller[]): void {
   writeFileSync(join(group, "cgroup.subtree_control"), controllers.map((c) => `+${c}`).join(" "));
 }
 
+/** The groups that a sandbox's daemon may have made, in version 2; those above first. */
+function groupsBelow({ version }: Hierarchy, folder: string): string[] {
+  if (version === 1) return [];
+  try {
+    const below = readdirSync(folder, { withFileTypes: true, recursive: true });
+    return below.filter((entry) => entry.isDirectory()).map(({ parentPath, name }) => join(parentPath, name));
+  } catch {
+    return [];
+  }
+}
+
 function removeGroup(folder: string): boolean {
   try {
     rmdirSync(folder);
@@ -216,8 +241,9 @@ export function detect(): Hierarchy[] {
     const probe = join(h.base, `sandmesh-probe-${process.pid}`);
     try {
       mkdirSync(probe);
-      const controllers = h.version === 1 ? h.controllers : enable(h.base, probe);
-      return controllers.length === 0 ? [] : [{ ...h, controllers }];
+      if (h.version === 1) return [h];
+      const controllers = enable(h.base, probe);
+      return controllers.length > 0 || existsSync(join(probe, "cgroup.kill")) ? [{ ...h, controllers }] : [];
     } catch {
       return [];
     } finally {

@@ -5,6 +5,7 @@ import { buildDaemon } from "../../../agent/build.ts";
 import {
   controlSubject,
   ENROL_WILDCARD,
+  EndFrame,
   EnrolRequest,
   encode,
   InfoAnswer,
@@ -20,10 +21,14 @@ import { type TestServer, testServer } from "../../../broker/server/testing.ts";
 import { makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
+import { Cgroups, detect } from "./cgroups.ts";
 import { kill } from "./processes.ts";
 import { Bench, relayPid, requestFor, signal } from "./testing.ts";
 
 setDefaultTimeout(120_000);
+
+const { enforced } = new Cgroups("sandmesh-test");
+const grouped = detect().some(({ version }) => version === 2);
 
 describe.if(process.getuid?.() === 0)("the real daemon", () => {
   let server: TestServer;
@@ -131,6 +136,50 @@ describe.if(process.getuid?.() === 0)("the real daemon", () => {
       process.kill(relay, "SIGCONT");
     }
   });
+
+  const exec = async (sandbox: string, request: object): Promise<EndFrame> => {
+    const answer = await user.request(
+      sandbox,
+      sandboxSubject("acme", sandbox, "exec"),
+      encode({ version: 1, ...request }),
+      { timeoutMs: 20_000 },
+    );
+    return parseAnswer(EndFrame, answer.data);
+  };
+
+  test.if(grouped).each(["0:0", "1234:1234"])(
+    "as %s: a time limit ends also who hides, memory is still told, and no way leads to the cgroups that do it",
+    async (as) => {
+      const sandbox = `sb-tree${as.slice(0, 1)}`;
+      const memory_bytes = 96 * 1024 * 1024;
+      await start(sandbox, { user: as, memory_bytes, pids: 200 });
+      const info = await user.request(
+        sandbox,
+        sandboxSubject("acme", sandbox, "info"),
+        encode({ version: 1 }),
+        {
+          timeoutMs: 20_000,
+        },
+      );
+      expect(parseAnswer(InfoAnswer, info.data).tree_end).toBe("cgroup");
+      const hide = `(setsid env -i /bin/sh -c 'echo $$ > /tmp/hidden; exec sleep 1000' &)
+        until [ -s /tmp/hidden ]; do sleep 0.01; done; exec sleep 1000`;
+      expect((await exec(sandbox, { shell: hide, timeout_ms: 2000, grace_ms: 0 })).outcome).toMatchObject({
+        type: "timed_out",
+      });
+      expect(await sh(sandbox, "kill -0 $(cat /tmp/hidden) && echo lives")).not.toContain("lives");
+      const hungry = ["python3", "-c", "b = bytearray(300 << 20)"];
+      if (enforced.has("memory"))
+        expect((await exec(sandbox, { argv: hungry, timeout_ms: 20_000 })).outcome).toEqual({
+          type: "oom_killed",
+          limit_bytes: memory_bytes,
+        });
+      const ways = `for f in $(find /sys/fs/cgroup -type f) /proc/1/fd/*/cgroup.procs; do echo 1 > $f && echo $f; done 2>/dev/null
+        readlink /proc/1/fd/*; ls /proc/self/fd | wc -l; mount -t cgroup2 none /mnt 2>/dev/null && echo mounted; true`;
+      const found = await exec(sandbox, { shell: ways, timeout_ms: 20_000, merge: true });
+      expect(Buffer.from(found.stdout ?? []).toString()).toBe("4\n");
+    },
+  );
 
   test("image of busybox alone", async () => {
     await start("sb-busybox", { image: await makeBusyboxRoot(join(bench.folder, "busybox")) });

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { release } from "node:os";
 import { dirname, join } from "node:path";
-import { CONTROLLERS, detect } from "./cgroups.ts";
+import { CONTROLLERS, type Controller, detect, type Hierarchy } from "./cgroups.ts";
 import { countsByNamespace } from "./limits.ts";
 import { findPython } from "./python.ts";
 
@@ -125,20 +125,38 @@ k.unmount_detached("root")
   }
 }
 
+const FIX = "run as root, or as a systemd user unit with Delegate=yes";
+
 function cgroups(): Check[] {
   const found = detect();
-  return CONTROLLERS.map((controller): Check => {
-    const hierarchy = found.find((h) => h.controllers.includes(controller));
-    const check = `limit of ${controller}`;
-    if (hierarchy === undefined && controller === "pids" && process.getuid?.() !== 0 && countsByNamespace())
-      return { check, ok: true, detail: "RLIMIT_NPROC in the sandbox's own user namespace" };
-    if (hierarchy !== undefined)
-      return { check, ok: true, detail: `cgroup v${hierarchy.version}, ${hierarchy.base}` };
-    return {
-      check,
-      ok: false,
-      detail: "no writable cgroup: this limit is not enforced",
-      fix: "run as root, or as a systemd user unit with Delegate=yes",
-    };
-  });
+  return [...CONTROLLERS.map((controller) => limit(found, controller)), wholeTrees(found)];
+}
+
+function limit(found: readonly Hierarchy[], controller: Controller): Check {
+  const hierarchy = found.find((h) => h.controllers.includes(controller));
+  const check = `limit of ${controller}`;
+  if (hierarchy === undefined && controller === "pids" && process.getuid?.() !== 0 && countsByNamespace())
+    return { check, ok: true, detail: "RLIMIT_NPROC in the sandbox's own user namespace" };
+  if (hierarchy !== undefined)
+    return { check, ok: true, detail: `cgroup v${hierarchy.version}, ${hierarchy.base}` };
+  return {
+    check,
+    ok: false,
+    detail: "no writable cgroup: this limit is not enforced",
+    fix: FIX,
+  };
+}
+
+/** By version 2 alone: of version 1 nothing ends a group at once. */
+function wholeTrees(found: readonly Hierarchy[]): Check {
+  const check = "end of a command's whole tree";
+  const hierarchy = found.find(({ version }) => version === 2);
+  if (hierarchy !== undefined) return { check, ok: true, detail: `cgroup.kill, ${hierarchy.base}` };
+  return {
+    check,
+    ok: false,
+    detail:
+      "no writable cgroup v2: what leaves a command's session, parents and environment outlives its time limit, until the sandbox ends",
+    fix: FIX,
+  };
 }

@@ -190,16 +190,35 @@ def write_names(plan):
         os.chmod("/tmp", 0o1777)
 
 
+def open_groups(plan):
+    """The folder in which the daemon makes its commands' groups, as a descriptor: no path leads there from inside, and
+    who cannot open the daemon's descriptors (nobody) can neither leave a group nor change one."""
+    if plan["cgroup_commands"] is None:
+        return None
+    return os.open(OLD + plan["cgroup_commands"], os.O_RDONLY | os.O_DIRECTORY)
+
+
+def hand_over_groups(groups, uid, gid):
+    """To a daemon that is not root: the kernel wants the right to write to where a process comes from, too. Limits stay
+    root's."""
+    if uid != 0:
+        for path in (".", "cgroup.procs", "../cgroup.procs"):
+            os.chown(path, uid, gid, dir_fd=groups)
+
+
 def make_world(plan):
+    """Returns what open_groups does."""
     make_root(plan)
     mount_dev(plan)
     mount_proc(plan)
     mount_sys(plan)
     mount_own(plan)
+    groups = open_groups(plan)
     k.unmount_detached(OLD)
     os.rmdir(OLD)
     k.mount(None, OWN, None, k.MS_REMOUNT | k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, "mode=755,size=64k")
     write_names(plan)
+    return groups
 
 
 class NoSuchUser(Exception):
@@ -231,9 +250,11 @@ def find_user(wish):
     return uid, gid, [gid] + [int(g[2]) for g in groups if len(g) > 3 and login in g[3].split(",")], home
 
 
-def become(plan):
+def become(plan, groups):
     """Drops to what the sandbox may do for ever: capabilities, then the image's or the spec's user."""
-    uid, gid, groups, home = find_user(plan["user"])
+    uid, gid, others, home = find_user(plan["user"])
+    if groups is not None:
+        hand_over_groups(groups, uid, gid)
     keep = set(k.KEPT_CAPABILITIES.values())
     if plan["network"] == "host":
         keep.discard(k.KEPT_CAPABILITIES["net_raw"])
@@ -242,7 +263,7 @@ def become(plan):
         if (uid, gid) != (0, 0):
             raise NoSuchUser("without root there is no user but the one the mesh runs as (root inside)")
     else:
-        os.setgroups(groups)
+        os.setgroups(others)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     k.set_capabilities(keep if uid == 0 else ())
@@ -286,10 +307,10 @@ def run(plan, errors, log):
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(plan)
-        make_world(plan)
+        groups = make_world(plan)
         for path in plan["make_folders"]:
             os.makedirs(path, exist_ok=True)
-        home = usable(become(plan))
+        home = usable(become(plan, groups))
         # The kernel clears this at each change of credentials, so it comes last. A supervisor that died before is
         # seen by its end of the pipe.
         k.prctl(k.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -299,6 +320,9 @@ def run(plan, errors, log):
         bootstrap = {**plan["bootstrap"]}
         bootstrap["env"] = {"HOME": home, **bootstrap.get("env", {})}
         env = {**plan["env"], "SANDMESH_BOOTSTRAP": json.dumps(bootstrap, ensure_ascii=False)}
+        if groups is not None:
+            os.set_inheritable(groups, True)
+            env["SANDMESH_COMMANDS_CGROUP"] = str(groups)
         os.execve(plan["argv"][0], plan["argv"], env)
     except NoSuchUser as e:
         report(errors, "user", 0, str(e))

@@ -28,6 +28,8 @@ export interface Plan {
   cgroup_tasks: string[];
   /** Version 2: the folder that the first process is born in. */
   cgroup_folder: string | null;
+  /** Version 2: the folder in which the daemon may make groups for commands; it is handed over as a descriptor. */
+  cgroup_commands: string | null;
   /** Own cgroup folder → where it is seen inside. */
   cgroup_views: Record<string, string>;
   /** RLIMIT_NPROC, soft and hard. */
