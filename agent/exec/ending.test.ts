@@ -36,8 +36,11 @@ describe("background work", () => {
     }
   });
 
-  test("a child that writes after the reply does not die of SIGPIPE", async () => {
-    const line = '(read go < "$FIFO"; head -c 300000 /dev/zero; echo written > "$FIFO.done") & echo $!';
+  test.each([
+    ["", "echo $!"],
+    [", nor that of a talkative leader", "head -c 400000 /dev/zero"],
+  ])("a child that writes after the reply does not die of SIGPIPE%s", async (_, leader) => {
+    const line = `(read go < "$FIFO"; head -c 900000 /dev/zero; echo written > "$FIFO.done") & ${leader}`;
     const fifo = `/tmp/exec-test-fifo-${process.pid}`;
     await run(commands, { argv: ["mkfifo", fifo, `${fifo}.done`] });
     try {
@@ -242,16 +245,22 @@ describe("back-pressure", () => {
     await running.ended;
   });
 
-  test("output of a command that ends while paused comes after the pause, complete", async () => {
-    const running = begin(commands, {
-      shell: "head -c 60000 /dev/zero; kill -STOP $$; head -c 50000 /dev/zero",
-    });
-    const pid = await running.started;
-    await until("it has stopped", async () => / T /.test(await Bun.file(`/proc/${pid}/stat`).text()));
-    running.command.pause(true);
-    process.kill(pid, "SIGCONT");
-    await until("the leader is gone", async () => !(await alive(pid)));
-    running.command.pause(false);
-    expect((await running.ended).stdout.length).toBe(110_000);
-  });
+  test.each([
+    [60_000, 50_000],
+    [600_000, 400_000],
+  ])(
+    "output of a command that ends while paused comes after the pause, complete: %d and %d",
+    async (first, last) => {
+      const running = begin(commands, {
+        shell: `head -c ${first} /dev/zero; kill -STOP $$; head -c ${last} /dev/zero`,
+      });
+      const pid = await running.started;
+      await until("it has stopped", async () => / T /.test(await Bun.file(`/proc/${pid}/stat`).text()));
+      running.command.pause(true);
+      process.kill(pid, "SIGCONT");
+      await until("the leader is gone", async () => !(await alive(pid)));
+      running.command.pause(false);
+      expect((await running.ended).stdout.length).toBe(first + last);
+    },
+  );
 });

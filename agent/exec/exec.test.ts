@@ -126,6 +126,16 @@ describe("bytes", () => {
     expect(end.stderr.equals(Buffer.alloc(5_000_000, "b"))).toBe(true);
   });
 
+  test("a talkative command's small writes, on both streams by turns, are complete and in order", async () => {
+    const count = 60_000;
+    const end = await run(commands, {
+      shell: `i=0; while [ $i -lt ${count} ]; do echo $i; echo $i >&2; i=$((i+1)); done`,
+    });
+    const lines = Array.from({ length: count }, (_, i) => `${i}\n`).join("");
+    expect(end.text).toBe(lines);
+    expect(end.stderr.toString()).toBe(lines);
+  });
+
   test("programs that open /dev/stdout and /proc/self/fd/1 can", async () => {
     const end = await run(commands, {
       shell: "echo a > /dev/stdout; echo b > /proc/self/fd/1; echo c > /dev/stderr",

@@ -173,6 +173,20 @@ EXPORT int engine_stdin(uint32_t handle, const char *data, uint32_t length, int 
   pthread_mutex_unlock(&lock);
   return result;
 }
+/** After a MORE frame: output of the stream (K_OUT, K_ERR) to the caller's own memory. Answers the bytes; 0 where there are
+ * none now, or it is paused, and a frame will tell when there are; -1 where there will be none any more. */
+EXPORT int engine_read(uint32_t handle, int k, char *to, uint32_t length) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle); int n = -1;
+  if (c && c->direct[k] && c->fd[k] >= 0 && !c->closed) {
+    // Its end needs room for a frame.
+    n = c->paused || BOX - E.box_length < 2 * ROOM ? 0 : read_output(c, k, to, length);
+    if (n == 0 && !c->paused) arm(c, k, 1);
+    if (n > 0 && c->exited) { c->owed[k] -= n; finish(c); }
+  }
+  pthread_mutex_unlock(&lock);
+  return n;
+}
 EXPORT void engine_pause(uint32_t handle, int on) {
   pthread_mutex_lock(&lock);
   struct command *c = find(handle);

@@ -122,7 +122,7 @@ pid_t start(struct command *c, int attend) {
   pthread_mutex_unlock(&lock);
   return pid;
 }
-static void finish(struct command *c) {
+void finish(struct command *c) {
   if (!c->exited || c->closed) return;
   for (int k = K_OUT; k <= K_ERR; k++) {
     if (c->fd[k] < 0) continue;
@@ -159,19 +159,24 @@ int on_exit_of(struct command *c) {
   begin_drain(c); finish(c);
   return 1;
 }
+/** Answers the bytes; 0 where there are none now, -1 where there will be none any more. */
+int read_output(struct command *c, int k, char *to, uint32_t length) {
+  ssize_t n = read(c->fd[k], to, length);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  if (n > 0) return n;
+  close_at(c, k);
+  if (!c->closed) finish(c); else if (c->fd[K_OUT] < 0 && c->fd[K_ERR] < 0) release(c);
+  return -1;
+}
 void on_readable(struct command *c, int k) {
   static char scrap[CHUNK];
+  if (c->closed) { read_output(c, k, scrap, CHUNK); return; }
+  if (c->direct[k]) { arm(c, k, 0); put(c, MORE, &k, sizeof k); wake(); return; }
   uint32_t room = BOX - ROOM - E.box_length - sizeof(struct frame);
-  ssize_t n = read(c->fd[k], c->closed ? scrap : E.box[E.current] + E.box_length + sizeof(struct frame), c->closed || room > CHUNK ? CHUNK : room);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n <= 0) {
-    close_at(c, k);
-    if (!c->closed) finish(c); else if (c->fd[K_OUT] < 0 && c->fd[K_ERR] < 0) release(c);
-    return;
-  }
-  if (c->closed) return;
+  int n = read_output(c, k, E.box[E.current] + E.box_length + sizeof(struct frame), room > CHUNK ? CHUNK : room);
+  if (n <= 0) return;
   put(c, k == K_OUT ? OUT : ERR, NULL, n);
-  if (n == CHUNK && !(c->flags & PTY)) fcntl(c->fd[k], F_SETPIPE_SZ, 4 * CHUNK);  // a talkative one: fewer switches
+  if ((c->said[k] += n) >= TALKATIVE && !(c->flags & PTY)) { c->direct[k] = 1; fcntl(c->fd[k], F_SETPIPE_SZ, PIPE); }
   if (E.box_length > FULL || c->flags & PTY) wake(); else wake_soon();
   if (c->exited) { c->owed[k] -= n; finish(c); }
 }

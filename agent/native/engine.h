@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE };                    // frames to JavaScript
+enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE };              // frames to JavaScript
 enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128 };  // request flags
 enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
 enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
@@ -27,6 +27,8 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                  
 #define ROOM (8 * 1024)       // kept free in an outbox for frames without data
 #define CHUNK (64 * 1024)     // read at once, so that one command does not starve the others
 #define FULL (48 * 1024)      // wake JavaScript at once from here on
+#define TALKATIVE (128 * 1024)  // a stream that has given so many bytes is read by JavaScript: to where they stay, many at once
+#define PIPE (512 * 1024)     // of a talkative one: fewer switches
 #define LINGER_NS 2000000LL   // output waits this long for the command's end, to be handed over together
 #define DRAIN_NS 10000000LL   // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
 #define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
@@ -50,6 +52,7 @@ struct command {
   pid_t pid;
   int fd[4];                  // by K_IN, K_OUT, K_ERR, K_PID; -1 where closed
   uint8_t paused, exited, drained, closed, watch, armed[4], close_stdin;
+  uint8_t direct[3]; uint32_t said[3];  // by K_OUT, K_ERR: whether JavaScript reads it itself; bytes read until then
   int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
@@ -89,8 +92,10 @@ void release(struct command *c);
 void close_at(struct command *c, int k);
 void arm(struct command *c, int k, int on);
 void begin_drain(struct command *c);
+void finish(struct command *c);
 int on_exit_of(struct command *c);
 void on_readable(struct command *c, int k);
+int read_output(struct command *c, int k, char *to, uint32_t length);
 int find_loop(void);
 extern __thread int own_frames;
 void kick(void);

@@ -15,7 +15,12 @@ const FRAME = {
   closed: 6,
   stdin: 7,
   gone: 8,
+  more: 9,
 } as const;
+/** Which stream a read is of, in engine.h. */
+const K_OUT = 1;
+const K_ERR = 2;
+type Talkative = typeof K_OUT | typeof K_ERR;
 
 /** In place of a status: another part of the process has taken it, and how the command ended is not known. */
 export const STATUS_TAKEN = -1;
@@ -62,6 +67,7 @@ const SYMBOLS = {
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_nudge: { args: [], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_read: { args: [FFIType.u32, FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
   engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
   engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_resize: { args: [FFIType.u32, FFIType.i32, FFIType.i32], returns: FFIType.void },
@@ -77,6 +83,14 @@ type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
 const NOTHING = new Uint8Array(1);
 /** How long JavaScript's timers may be late for it. */
 const SETTLE_MS = 3;
+/** Of a talkative command's output, at once: as much as one chunk on the wire. */
+const BLOCK_BYTES = 256 * 1024;
+/** A block that is this full is given away as it is; what is less is copied out of it, so that nobody holds much more
+ * than there is in it. */
+const FULL_BYTES = 192 * 1024;
+/** A read that got less than this was too early: the next one waits, ms. */
+const BATCH_BYTES = 48 * 1024;
+const BATCH_MS = 1;
 /** How often it is looked whether the engine's thread waits for a child that someone has stopped. */
 const NUDGE_MS = 50;
 
@@ -86,6 +100,7 @@ export class Engine {
   readonly #listeners = new Map<number, EngineListener>();
   readonly #watchers = new Map<number, () => void>();
   #next: 0 | 1 = 0;
+  #block = Buffer.alloc(0);
   /** Commands that were to be begun since it was last looked how those before are. */
   #asked = 0;
   #nudging: ReturnType<typeof setTimeout> | undefined;
@@ -246,6 +261,24 @@ export class Engine {
     }
   }
 
+  /** A talkative command's output is read here, and not by the engine's thread: into memory where it stays, and as much at
+   * once as has come while this thread was busy. */
+  #read(handle: number, k: Talkative): void {
+    const listener = this.#listeners.get(handle);
+    if (listener === undefined) return;
+    if (this.#block.length === 0) this.#block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
+    const block = this.#block;
+    const length = this.#native.engine_read(handle, k, ptr(block), BLOCK_BYTES);
+    if (length <= 0) return;
+    const again = (): void => this.#read(handle, k);
+    if (length < BATCH_BYTES) setTimeout(again, BATCH_MS);
+    else setImmediate(again);
+    const full = length >= FULL_BYTES;
+    if (full) this.#block = Buffer.alloc(0);
+    const data = block.subarray(0, length);
+    listener.output(k === K_OUT ? "stdout" : "stderr", full ? data : copyOf(data));
+  }
+
   #frame(box: Buffer, handle: number, type: number, at: number, size: number): void {
     if (type === FRAME.gone) {
       const gone = this.#watchers.get(handle);
@@ -258,11 +291,13 @@ export class Engine {
     switch (type) {
       case FRAME.stdout:
       case FRAME.stderr: {
-        const data = Buffer.allocUnsafeSlow(size);
-        box.copy(data, 0, at, at + size);
+        const data = copyOf(box.subarray(at, at + size));
         listener.output(type === FRAME.stdout ? "stdout" : "stderr", data);
         return;
       }
+      case FRAME.more:
+        this.#read(handle, box.readInt32LE(at) === K_OUT ? K_OUT : K_ERR);
+        return;
       case FRAME.started:
         listener.started(box.readInt32LE(at));
         return;
@@ -291,4 +326,10 @@ export class Engine {
         return;
     }
   }
+}
+
+function copyOf(data: Uint8Array): Buffer {
+  const copy = Buffer.allocUnsafeSlow(data.length);
+  copy.set(data);
+  return copy;
 }

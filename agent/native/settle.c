@@ -26,7 +26,7 @@ static int waits(struct command *c, struct pollfd *p) {
   return n;
 }
 static int may_wait(struct command *c) {
-  return E.loop >= 0 && !c->paused && !(c->flags & (GIVEN | PTY | WAIT_ALL)) && BOX - E.box_length > CHUNK + 4 * ROOM;
+  return E.loop >= 0 && !c->paused && !c->direct[K_OUT] && !c->direct[K_ERR] && !(c->flags & (GIVEN | PTY | WAIT_ALL)) && BOX - E.box_length > CHUNK + 4 * ROOM;
 }
 /** Takes over a command that engine_start began itself: waits at most `max_ms` for its end, and leaves it to the engine's
  * thread where it goes on. Answers the bytes of frames that are there to be taken. */

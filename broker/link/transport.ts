@@ -98,6 +98,11 @@ export class LinkTransport implements Transport {
     if (!this.isClosed) this.#socket?.write(frame);
   }
 
+  /** Whether the socket has taken all that was sent: it may still hold what comes while it has not. */
+  get idle(): boolean {
+    return this.#socket?.writableLength === 0;
+  }
+
   async close(error?: Error): Promise<void> {
     this.#end(error);
     this.#socket?.destroy();

@@ -3,28 +3,41 @@
 import { randomFillSync } from "node:crypto";
 import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
+import { CpuMeter, meshPids } from "./usage.ts";
 
 const MIB = 1024 * 1024;
 
-await bench({}, async ({ mesh }) => {
+await bench({}, async ({ mesh, home }) => {
   const bytes = numberFlag("--mib", 64) * MIB;
   const rounds = numberFlag("--rounds", 8);
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
   const content = randomFillSync(Buffer.alloc(bytes));
+  const pids = meshPids(home);
+  const cpu = { pair: new CpuMeter(pair.pids), up: new CpuMeter(pids), down: new CpuMeter(pids) };
   const rates = { pair: [] as number[], up: [] as number[], down: [] as number[] };
+  const mb = bytes / 1e6;
   const rate = async (work: () => Promise<unknown>): Promise<number> => {
     const began = performance.now();
     await work();
     return bytes / (performance.now() - began) / 1000;
   };
   const up = () => box.files.write("/tmp/blob", content);
+  let back: Uint8Array = new Uint8Array(0);
   const down = async () => {
-    const back = await box.files.read("/tmp/blob");
+    back = await box.files.read("/tmp/blob");
+  };
+  const measure = async () => {
+    const once = {
+      pair: await cpu.pair.during(mb, () => pair.move(bytes)),
+      up: await cpu.up.during(mb, () => rate(up)),
+      down: await cpu.down.during(mb, () => rate(down)),
+    };
     if (!content.equals(back)) throw new Error("other bytes came back");
+    return once;
   };
   for (let i = -1; i < rounds; i++) {
-    const once = { pair: await pair.move(bytes), up: await rate(up), down: await rate(down) };
+    const once = await measure();
     if (i < 0) continue;
     for (const name of ["pair", "up", "down"] as const) rates[name].push(once[name]);
     const { pair: floor, up: upload, down: download } = once;
@@ -40,5 +53,8 @@ await bench({}, async ({ mesh }) => {
     download_mb_per_s: round(p50(rates.down), 0),
     upload_ratio: round(p50(rates.up) / p50(rates.pair), 2),
     download_ratio: round(p50(rates.down) / p50(rates.pair), 2),
+    ...cpu.pair.fields("pair_", "us_per_mb"),
+    ...cpu.up.fields("upload_", "us_per_mb"),
+    ...cpu.down.fields("download_", "us_per_mb"),
   };
 });

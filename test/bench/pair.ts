@@ -4,6 +4,7 @@ import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { testServer } from "../../broker/server/testing.ts";
 import { lines } from "./lines.ts";
+import type { MeshPids } from "./usage.ts";
 
 const SANDBOX = "sb-floor";
 const SUBJECT = `rep.v1.acme.${SANDBOX}.ann.floor.1`;
@@ -11,6 +12,8 @@ const SUBJECT = `rep.v1.acme.${SANDBOX}.ann.floor.1`;
 const IN_FLIGHT = (16 * 1024 * 1024) / MAX_CHUNK_BYTES;
 
 export interface Pair extends AsyncDisposable {
+  /** The publisher stands for the daemon. */
+  readonly pids: MeshPids;
   /** Moves so many bytes; answers MB/s (10^6), from the order to the last message. */
   move(bytes: number): Promise<number>;
 }
@@ -35,6 +38,7 @@ export async function natsPair(): Promise<Pair> {
   const said = lines(child.stdout);
   if ((await said.next()).value !== "ready") throw new Error("the publisher did not start");
   return {
+    pids: { client: process.pid, server: server.server.pid, daemon: child.pid, relay: undefined },
     async move(bytes) {
       const count = Math.ceil(bytes / MAX_CHUNK_BYTES);
       left = count * MAX_CHUNK_BYTES;

@@ -2,7 +2,7 @@
 // size, in alternating rounds.
 import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
-import { meshPids, privateDirtyMb } from "./usage.ts";
+import { CpuMeter, meshPids, privateDirtyMb } from "./usage.ts";
 
 const MB = 1_000_000;
 
@@ -11,7 +11,8 @@ await bench({}, async ({ mesh, home }) => {
   const rounds = numberFlag("--rounds", 5);
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
-  const { daemon } = meshPids(home);
+  const pids = meshPids(home);
+  const cpu = { ours: new CpuMeter(pids), pair: new CpuMeter(pair.pids) };
   const ours: number[] = [];
   const floor: number[] = [];
   let mostMb = 0;
@@ -20,7 +21,7 @@ await bench({}, async ({ mesh, home }) => {
     let got = 0;
     for await (const { data } of box.stream(["head", "-c", String(bytes), "/dev/zero"])) {
       got += data.length;
-      if (got % (32 * MB) < data.length) mostMb = Math.max(mostMb, privateDirtyMb(daemon));
+      if (got % (32 * MB) < data.length) mostMb = Math.max(mostMb, privateDirtyMb(pids.daemon));
     }
     if (got !== bytes) throw new Error(`${got} bytes came, not ${bytes}`);
     return bytes / (performance.now() - began) / 1000;
@@ -28,8 +29,8 @@ await bench({}, async ({ mesh, home }) => {
   await pair.move(bytes / 4);
   await stream();
   for (let i = 0; i < rounds; i++) {
-    floor.push(await pair.move(bytes));
-    ours.push(await stream());
+    floor.push(await cpu.pair.during(bytes / MB, () => pair.move(bytes)));
+    ours.push(await cpu.ours.during(bytes / MB, stream));
     progress(
       `round ${i + 1}/${rounds}: pair ${floor.at(-1)?.toFixed(0)}, ours ${ours.at(-1)?.toFixed(0)} MB/s`,
     );
@@ -41,5 +42,7 @@ await bench({}, async ({ mesh, home }) => {
     stream_mb_per_s: round(p50(ours), 0),
     stream_ratio: round(p50(ours) / p50(floor), 2),
     private_dirty_peak_mb: round(mostMb, 1),
+    ...cpu.ours.fields("", "us_per_mb"),
+    ...cpu.pair.fields("pair_", "us_per_mb"),
   };
 });

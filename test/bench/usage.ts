@@ -87,11 +87,11 @@ export class CpuMeter {
     };
   }
 
-  /** Microseconds a command, as fields of a report. */
-  fields(prefix = ""): Record<string, number> {
+  /** Microseconds each of what was counted (a command, an MB), as fields of a report. */
+  fields(prefix = "", unit = "cpu_us"): Record<string, number> {
     return Object.fromEntries(
       Object.entries(this.#used).map(([name, us]) => [
-        `${prefix}${name}_cpu_us`,
+        `${prefix}${name}_${unit}`,
         Math.round(us / this.#count),
       ]),
     );
