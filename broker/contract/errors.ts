@@ -78,7 +78,8 @@ export class PermissionDeniedError extends SandmeshError {
   readonly code = "permission_denied";
   readonly retryable = false;
 }
-/** No NATS server answers at the address, or the connection closed for good. */
+/** No NATS server answers at the address, or the connection closed for good (reason `closed`), or the server has been
+ * away for a minute (`server_gone`), and whoever asks need not wait for it. */
 export class ConnectionError extends SandmeshError {
   readonly code = "connection_failed";
   readonly retryable = true;

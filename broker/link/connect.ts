@@ -31,6 +31,9 @@ export interface ConnectOptions {
   patient?: boolean;
   /** How long to wait before each try to come back. */
   reconnect?: Partial<ReconnectDelays>;
+  /** A server that is away for longer counts as gone: what waits for it fails, and so does what is asked until it is
+   * back. Default: never. */
+  goneAfterMs?: number;
   /** What cannot be thrown at anyone: a handler's throw, a refused publish or subscription. Written to stderr by
    * default. */
   onError?: (error: unknown, what: string) => void;
@@ -63,6 +66,7 @@ export async function connect(options: ConnectOptions): Promise<Link> {
     connectTimeoutMs: options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS,
     patient: options.patient === true,
     delays: { ...DEFAULT_DELAYS, ...options.reconnect },
+    goneAfterMs: options.goneAfterMs ?? Number.POSITIVE_INFINITY,
     onError,
   });
   await link.open();

@@ -1,6 +1,8 @@
 // The link to NATS as the rest of sandmesh sees it. This folder is the only one that imports the npm package `nats`.
 // `connect` stands in connect.ts.
 
+import type { ConnectionError } from "../contract/core.ts";
+
 export interface Message {
   readonly subject: string;
   readonly data: Uint8Array;
@@ -55,6 +57,13 @@ export interface Link {
   flush(): Promise<void>;
   /** Called at each loss (false) and return (true) of the connection. */
   onStatus(handle: (connected: boolean) => void): void;
+  /** For how long the server has been away, ms; 0 while it is there. */
+  readonly awayMs: number;
+  /** Set where the server has been away for `goneAfterMs` (reason `server_gone`), until it is back: what all that is
+   * asked, and all that was under way then, fails with. */
+  readonly gone: ConnectionError | undefined;
+  /** Calls `handle` whenever `gone` is set. Returns what takes it back. */
+  onGone(handle: () => void): () => void;
   /** Rejects nothing; resolves when closed for good, with the reason if it was not by `close`. */
   readonly closed: Promise<Error | undefined>;
   close(): Promise<void>;

@@ -11,6 +11,7 @@ import {
 } from "../contract/core.ts";
 import { SANDBOX_PREFIX } from "../contract/ids.ts";
 import { authenticatorFor, type Credentials } from "../credentials/index.ts";
+import { Absence } from "./absence.ts";
 import { Deadlines } from "./deadlines.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
@@ -35,6 +36,7 @@ export interface LinkSettings {
   connectTimeoutMs: number;
   patient: boolean;
   delays: ReconnectDelays;
+  goneAfterMs: number;
   onError: ((error: unknown, what: string) => void) | undefined;
 }
 
@@ -59,6 +61,8 @@ export class NatsLink implements Link {
   readonly #connection = randomBytes(5).toString("hex");
   readonly #statusHandlers: ((connected: boolean) => void)[] = [];
   readonly #returns: (() => void)[] = [];
+  readonly #absence: Absence;
+  readonly #goneHandlers = new Set<() => void>();
   #repliesOpen = false;
   #up = false;
   /** Ended by `close`, or on the way there. */
@@ -111,6 +115,7 @@ export class NatsLink implements Link {
       },
     );
     this.#outbox = new Outbox(this.#protocol);
+    this.#absence = new Absence(settings.goneAfterMs, () => this.#serverGone());
     this.#protocol.closed.then((reason) => this.#ended(reason instanceof Error ? reason : undefined));
   }
 
@@ -212,6 +217,7 @@ export class NatsLink implements Link {
   #begin(): void {
     if (this.#closing) throw closedError();
     if (this.#refused !== undefined && !this.#protocol.connected) throw this.#refusedError();
+    if (this.gone !== undefined) throw this.gone;
     if (!this.#repliesOpen) {
       // In front of the request on the same connection: the server has it before it has the request.
       this.#repliesOpen = true;
@@ -247,6 +253,7 @@ export class NatsLink implements Link {
     if (this.#closing) throw closedError();
     if (!this.#protocol.connected) await new Promise<void>((back) => this.#returns.push(back));
     if (this.#closing) throw closedError();
+    if (this.gone !== undefined) throw this.gone;
     try {
       await this.#protocol.flush();
     } catch (cause) {
@@ -261,6 +268,8 @@ export class NatsLink implements Link {
   #tellStatus(connected: boolean): void {
     if (this.#up === connected) return;
     this.#up = connected;
+    if (connected) this.#absence.end();
+    else this.#absence.begin();
     for (const handle of this.#statusHandlers) {
       try {
         handle(connected);
@@ -268,6 +277,26 @@ export class NatsLink implements Link {
         this.#report(error, "a handler of onStatus");
       }
     }
+  }
+
+  get awayMs(): number {
+    return this.#absence.awayMs;
+  }
+
+  get gone(): ConnectionError | undefined {
+    return this.#absence.error;
+  }
+
+  onGone(handle: () => void): () => void {
+    this.#goneHandlers.add(handle);
+    return () => this.#goneHandlers.delete(handle);
+  }
+
+  /** Whoever waits for an answer, or for the server's return, learns it at once. */
+  #serverGone(): void {
+    this.#requests.fail(() => this.gone ?? closedError());
+    for (const back of this.#returns.splice(0)) back();
+    for (const handle of [...this.#goneHandlers]) handle();
   }
 
   #disconnected(): void {
@@ -320,6 +349,7 @@ export class NatsLink implements Link {
     const byClose = this.#closing;
     this.#closing = true;
     this.#tellStatus(false);
+    this.#absence.end();
     this.#requests.fail(closedError);
     this.#requests.deadlines.close();
     for (const back of this.#returns.splice(0)) back();

@@ -77,7 +77,8 @@ export const overdue = (responder: string, timeoutMs: number): SandmeshError =>
 export const canceled = (responder: string): SandmeshError =>
   new CanceledError(`the request to ${responder} was canceled`, about(responder));
 
-export const closedError = (): SandmeshError => new ConnectionError("the connection is closed");
+export const closedError = (): SandmeshError =>
+  new ConnectionError("the connection is closed", { reason: "closed" });
 
 function about(responder: string): { sandbox?: string } {
   return responder === "pool" ? {} : { sandbox: responder };

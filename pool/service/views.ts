@@ -11,7 +11,7 @@ import {
 import { isHeld, type ReplyTo } from "../lifecycle/record.ts";
 import type { Provider } from "../provider/provider.ts";
 import type { Acquires } from "./acquire.ts";
-import { type Core, respond } from "./core.ts";
+import { type Core, ifCurrent, respond } from "./core.ts";
 import type { Reconciler } from "./reconcile.ts";
 import type { Runs } from "./runs.ts";
 import type { Live, Sandboxes } from "./sandboxes.ts";
@@ -34,7 +34,13 @@ export class Views {
   }
 
   list(tenant: string, reply: ReplyTo, body: Uint8Array): void {
-    const { run, after, limit } = parse(ListRequest, body);
+    const { run, sandbox, after, limit } = parse(ListRequest, body);
+    if (sandbox !== undefined) {
+      const live = this.#sandboxes.get(sandbox, tenant);
+      if (live !== undefined) respond(this.#core, reply, { sandboxes: [this.#view(live)] });
+      else ifCurrent(this.#core, () => respond(this.#core, reply, { sandboxes: [] }));
+      return;
+    }
     const rest = this.#ids(tenant, run, after).sort();
     const page = rest.slice(0, limit);
     const sandboxes = page.flatMap((id) => {

@@ -125,10 +125,13 @@ export const SandboxView = v.object({
 });
 export type SandboxView = v.InferOutput<typeof SandboxView>;
 
-/** `list`: the tenant's sandboxes, by id, in pages. */
+/** `list`: the tenant's sandboxes, by id, in pages; or one of them. */
 export const ListRequest = v.object({
   version: Version,
   run: v.optional(RunId),
+  sandbox: v.optional(
+    v.pipe(Id, v.description("This one only, also where it has ended; that is remembered for a while")),
+  ),
   after: v.optional(Id),
   limit: v.optional(whole("At most this many", 1000, 1), 1000),
 });
