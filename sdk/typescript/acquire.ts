@@ -14,6 +14,7 @@ import {
   type RequestOf,
 } from "../../broker/contract/index.ts";
 import type { Caller } from "./wire/caller.ts";
+import { mayBeLost } from "./wire/lost.ts";
 import type { Pulse } from "./wire/pulse.ts";
 import { orReconnect } from "./wire/reconnect.ts";
 
@@ -24,7 +25,7 @@ export type WireAcquire = RequestOf<(typeof POOL_VERBS)["acquire"]> & {
 };
 
 /** The pool answers at the end of the time itself; only a lost answer is waited for longer. */
-const SLACK_MS = 3_000;
+const SLACK_MS = 1_000;
 /** Seldom, since ten thousand may wait in the queue; a reconnect asks again at once. */
 const AGAIN_MS = 10_000;
 /** A pool that restarts is back within this. */
@@ -46,7 +47,7 @@ export async function acquire(
     const asked = attempt === 1 ? request : { ...request, id: newUuidV7() };
     try {
       const grant = await ask(caller, pulse, asked, giveUpAt, signal);
-      await confirm(caller, grant, signal);
+      await confirm(caller, grant, giveUpAt, signal);
       return grant;
     } catch (error) {
       if (isOpen(error)) giveBack(caller, asked.id);
@@ -80,16 +81,22 @@ async function ask(
       );
     } catch (error) {
       // The same id again only tells the pool where to answer.
-      if (!(error instanceof ConnectionError) || Date.now() > giveUpAt) throw error;
-      caller.throwIfClosed();
+      if (!(error instanceof ConnectionError && mayBeLost(error)) || Date.now() > giveUpAt) throw error;
     }
   }
 }
 
-async function confirm(caller: Caller, grant: Grant, signal: AbortSignal | undefined): Promise<void> {
+async function confirm(
+  caller: Caller,
+  grant: Grant,
+  giveUpAt: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   const { sandbox, generation } = grant;
   try {
-    const options = { timeoutMs: Math.max(5_000, grant.confirm_ms), againAfterMs: 1_000, signal };
+    // Also of a grant that came at the last moment.
+    const timeoutMs = Math.min(Math.max(5_000, grant.confirm_ms), Math.max(SLACK_MS, giveUpAt - Date.now()));
+    const options = { timeoutMs, againAfterMs: 1_000, signal };
     await caller.pool("confirm", { sandbox, generation }, options);
   } catch (error) {
     if (error instanceof NotFoundError || error instanceof LeaseLostError) {

@@ -3,7 +3,7 @@ import { Mesh } from "./mesh.ts";
 import { resolveSettings, type SettingsOptions } from "./settings.ts";
 import { type Duration, milliseconds } from "./units.ts";
 import { Caller } from "./wire/caller.ts";
-import { openLink } from "./wire/open.ts";
+import { openLink, SERVER_GONE_MS } from "./wire/open.ts";
 import { throwIfAborted } from "./wire/pause.ts";
 import { Pulse } from "./wire/pulse.ts";
 
@@ -22,13 +22,21 @@ export interface ConnectOptions extends SettingsOptions {
 
 /** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
  * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError. */
-export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
+export function connect(options: ConnectOptions = {}): Promise<Mesh> {
+  return connectAs(options);
+}
+
+/** As `connect`; a test has no minute. */
+export async function connectAs(
+  options: ConnectOptions,
+  { goneAfterMs = SERVER_GONE_MS }: { goneAfterMs?: number } = {},
+): Promise<Mesh> {
   const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = options;
   const settings = resolveSettings(where);
   const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);
-  const link = await openLink(settings, { name: "sdk", timeoutMs });
+  const link = await openLink(settings, { name: "sdk", timeoutMs, goneAfterMs });
   if (signal?.aborted === true) await link.close();
   throwIfAborted(signal);
   const pulse = new Pulse();

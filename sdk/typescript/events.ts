@@ -1,6 +1,5 @@
 // What happens in the mesh, as the pool tells it.
 import {
-  ConnectionError,
   check,
   decode,
   EVENTS,
@@ -27,7 +26,7 @@ export interface EventFilter {
 /** A reader that is this far behind misses the oldest. */
 const MAX_WAITING = 10_000;
 
-/** Endless; leave the loop or abort. Events from before the first step of the loop are not told. Events of
+/** Endless; leave the loop or abort. Throws ConnectionError where the server has been away for a minute. Events from before the first step of the loop are not told. Events of
  * sandboxes' own making are left out, since anyone inside may make them. */
 export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<PoolEvent, void, void> {
   const waiting: PoolEvent[] = [];
@@ -51,13 +50,14 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
   const subscriptions = subjects.map((subject) => link.subscribe(subject, take));
   const stop = () => wake();
   signal?.addEventListener("abort", stop);
+  const heed = link.onGone(stop);
   void link.closed.then(stop);
   try {
     for (;;) {
       throwIfAborted(signal);
       const event = waiting.shift();
       if (event !== undefined) yield event;
-      else if (caller.closed !== undefined) throw new ConnectionError("the connection to the mesh is closed");
+      else if (caller.unusable !== undefined) throw caller.unusable;
       else
         await new Promise<void>((go) => {
           wake = go;
@@ -65,6 +65,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     }
   } finally {
     signal?.removeEventListener("abort", stop);
+    heed();
     for (const subscription of subscriptions) subscription.unsubscribe();
   }
 }

@@ -135,6 +135,36 @@ test("a run that the pool does not know any more loses its sandboxes here too", 
   expect(box.lost).toBeInstanceOf(LeaseLostError);
 });
 
+test("with the server gone for a lease and longer the sandbox is known as lost at once, and closing still releases it", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server, { lease: "1s" });
+  await using _closed = { [Symbol.asyncDispose]: () => mesh.close().catch(() => undefined) };
+  const box = await mesh.acquire(SPEC);
+  const told = new Promise<Error>((go) => box.onLost(go));
+  const running = box.exec("sleep 600").catch((thrown: unknown) => thrown);
+  await pool.server.kill();
+  const lost = { code: "sandbox_lost", reason: "expired", sandbox: box.id };
+  expect(await told).toMatchObject(lost);
+  expect((await told).message).toMatch(/its lease of 1 s could not be renewed for 1\d/);
+  expect(await running).toMatchObject({ ...lost, started: "unknown" });
+  expect(await box.files.stat("x").catch((thrown: unknown) => thrown)).toMatchObject(lost);
+  // The provider double's does not end by itself.
+  await pool.server.restart();
+  await mesh.close();
+  expect(pool.provider.made.size).toBe(0);
+}, 60_000);
+
+test("a run may be closed after its connection", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server);
+  const run = mesh.run();
+  await run.acquireMany(2, SPEC);
+  await mesh.close();
+  expect(pool.provider.made.size).toBe(0);
+  await run.close();
+  await mesh.close();
+});
+
 test("a spec at fault is refused before it is sent, with the field", async () => {
   await using pool = await testMesh();
   await using mesh = await connectTo(pool.server);

@@ -90,7 +90,7 @@ export class Mesh implements AsyncDisposable {
     this.user = settings.user;
     this.#caller = caller;
     this.#pulse = pulse;
-    this.#renewer = new Renewer(settings, (message) => this.#tenure.refused(message));
+    this.#renewer = new Renewer(settings, (message) => this.#tenure.told(message));
     this.#tenure = new Tenure(caller, this.#renewer);
     this.#lease = options.lease;
     this.defaultRun = options.run ?? newRunId(settings.user);
@@ -133,7 +133,7 @@ export class Mesh implements AsyncDisposable {
       lease_ms: leaseMs,
       ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
     };
-    this.#caller.throwIfClosed();
+    this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
     const either = signal === undefined ? closing : AbortSignal.any([closing, signal]);
     this.#tenure.enter(run, leaseMs);
@@ -234,6 +234,13 @@ export class Mesh implements AsyncDisposable {
     return answer.released;
   }
 
+  /** Internal: see `Run.close`. */
+  async closeRun(run: string): Promise<void> {
+    // Closing has released what this connection held of it, or is doing so.
+    if (this.#closed !== undefined) await this.#closed;
+    else await this.release({ run });
+  }
+
   async #releaseSandbox(sandbox: Sandbox): Promise<void> {
     // Closing has released it already, or is doing so.
     if (this.#closed !== undefined) return await this.#closed;
@@ -261,7 +268,8 @@ export class Mesh implements AsyncDisposable {
 
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release
    * from being verified, after closing: ConnectionError where the server has been away for 10 s, which then says what
-   * ends only when its lease lapses. */
+   * ends only when its lease lapses. (A server that hangs is known to be away after 12 s: with it gone for good, either way,
+   * this takes at most some 23 s.) */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;

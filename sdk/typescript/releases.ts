@@ -8,14 +8,16 @@ import {
 } from "../../broker/contract/index.ts";
 import { invalid } from "./arguments.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
+import { pause } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
 /** Releases are verified by the provider, which may take its time. */
 export const RELEASE_TIMEOUT_MS = 120_000;
 /** A server that restarts is back within this; what was acquired ends by itself when its leases lapse. */
 export const SERVER_AWAY_MS = 10_000;
-/** Also where the server has been away for long already: it may just be coming back. */
-const LEAST_MS = 1_000;
+/** Also where the server has been away for long already: it may just be coming back, and is dialled each 2 s. */
+const LEAST_MS = 3_000;
+const LOOK_MS = 50;
 
 /** Exactly one of them, or text: a sandbox's id (`sb-…`), a lease (a UUIDv7) or else a run. */
 export type Releasable = string | { sandbox: string } | { lease: string } | { run: string };
@@ -36,20 +38,23 @@ export async function release(
   const began = Date.now();
   const waiting = {
     onTick: (now: number) => {
-      if (caller.awayMs(now) >= SERVER_AWAY_MS && now - began >= LEAST_MS) away.abort();
+      if (caller.link.awayMs >= SERVER_AWAY_MS && now - began >= LEAST_MS) away.abort();
     },
     onReconnect: () => undefined,
   };
   pulse.add(waiting);
   const either = signal === undefined ? away.signal : AbortSignal.any([away.signal, signal]);
   try {
+    while (caller.link.gone !== undefined && Date.now() - began < LEAST_MS) await pause(LOOK_MS, signal);
     return await caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal: either });
   } catch (error) {
-    if (!(error instanceof CanceledError && away.signal.aborted)) throw error;
+    const gone = error instanceof ConnectionError && error.reason === "server_gone";
+    if (!(gone || (error instanceof CanceledError && away.signal.aborted))) throw error;
     const what = Object.values(order)[0];
+    const awayS = Math.round(caller.link.awayMs / 1000);
     throw new ConnectionError(
-      `${what} was not released: the server has been away for ${SERVER_AWAY_MS / 1000} s; the lease ends it`,
-      { cause: error, ...("sandbox" in order && { sandbox: order.sandbox }) },
+      `${what} was not released: the server has been away for ${awayS} s; the lease ends it`,
+      { cause: error, reason: "server_gone", ...("sandbox" in order && { sandbox: order.sandbox }) },
     );
   } finally {
     pulse.delete(waiting);
@@ -82,7 +87,7 @@ export function notReleased(
   const more = held.length > NAMED ? ` and ${held.length - NAMED} more` : "";
   const longest = Math.max(0, ...held.map(({ leaseMs }) => leaseMs));
   return new ConnectionError(
-    `closed, but the server has been away for ${SERVER_AWAY_MS / 1000} s: not released were ${names.join(", ")}${more}; their leases end them within ${longest / 1000} s of the last renewal`,
-    { cause },
+    `closed without the server: not released were ${names.join(", ")}${more}; their leases end them within ${longest / 1000} s of the last renewal`,
+    { cause, reason: "server_gone" },
   );
 }

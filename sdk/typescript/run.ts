@@ -53,11 +53,12 @@ export class Run implements AsyncDisposable {
     return this.#mesh.release({ run: this.id });
   }
 
+  /** As `release`. After the connection's own closing, which has released what this process held, it does nothing. */
   async close(): Promise<void> {
-    await this.release();
+    await this.#mesh.closeRun(this.id);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
+    await this.close();
   }
 }

@@ -26,8 +26,8 @@ export interface Owner {
 
 /** What every command and file operation throws beside its own errors: SandboxLostError (the infrastructure lost it),
  * LeaseLostError (it is someone else's by now), UnreachableError (nobody listens for 10 s, though it is still on the
- * pool's list), DeadlineError, CanceledError (the signal), ConnectionError (the mesh was closed). Those of a command
- * say in `started` whether it may have run. */
+ * pool's list), NotFoundError (the pool knows no such sandbox), DeadlineError, CanceledError (the signal), ConnectionError
+ * (the mesh was closed, or its server has been away for a minute). Those of a command say in `started` whether it may have run. */
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   /** What the pool gave; undefined for a handle by id. */
@@ -87,7 +87,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** The commands that run, and those whose result is still held. */
   async commands(options: Abortable = {}): Promise<AnswerOf<(typeof SANDBOX_VERBS)["commands"]>["commands"]> {
-    return (await this.#box.caller.sandbox(this.#box.target, "commands", {}, onlySignal(options))).commands;
+    return (await this.#box.call("commands", {}, onlySignal(options))).commands;
   }
 
   /** Opens a persistent shell. */
@@ -115,12 +115,12 @@ export class Sandbox implements AsyncDisposable {
   /** Resolves when the daemon has answered; to the time that took, ms. */
   async ping(options: Abortable = {}): Promise<number> {
     const begun = performance.now();
-    await this.#box.caller.sandbox(this.#box.target, "ping", {}, onlySignal(options));
+    await this.#box.call("ping", {}, onlySignal(options));
     return performance.now() - begun;
   }
 
   info(options: Abortable = {}): Promise<InfoAnswer> {
-    return this.#box.caller.sandbox(this.#box.target, "info", {}, onlySignal(options));
+    return this.#box.call("info", {}, onlySignal(options));
   }
 
   /** Ends the sandbox; resolves when it is gone, and verified so. Releasing what is gone succeeds. */

@@ -1,19 +1,10 @@
 // What one mesh connection holds: its runs with their sandboxes, renewed while there are any, and told of losses.
-import {
-  check,
-  decode,
-  fromWire,
-  type Grant,
-  LeaseLostError,
-  PoolEvent,
-  runEventSubject,
-  SandboxLostError,
-} from "../../broker/contract/index.ts";
-import type { Subscription } from "../../broker/link/link.ts";
-import type { FromKeeper, ReleaseOrder } from "./renew/protocol.ts";
+import { fromWire, type Grant, LeaseLostError, SandboxLostError } from "../../broker/contract/index.ts";
+import { DEAD_MAN_MS, type FromKeeper, type ReleaseOrder } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
-import type { Caller } from "./wire/caller.ts";
+import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
+import { hearLosses } from "./wire/news.ts";
 
 export interface Held {
   sandbox: string;
@@ -23,8 +14,6 @@ export interface Held {
   heldSince: number;
 }
 
-const LOSSES = ["lost", "expired", "released", "failed"] as const;
-
 class RunState {
   readonly run: string;
   leaseMs: number;
@@ -32,7 +21,7 @@ class RunState {
   readonly held = new Map<string, Held>();
   /** Lost before its grant was here: the event overtook it. */
   readonly early = new Map<string, string>();
-  subscriptions: Subscription[] = [];
+  unhear: () => void = () => undefined;
 
   constructor(run: string, leaseMs: number) {
     this.run = run;
@@ -62,11 +51,7 @@ export class Tenure {
     if (state === undefined) {
       state = new RunState(run, leaseMs);
       this.#runs.set(run, state);
-      const { link } = this.#caller;
-      for (const what of LOSSES) {
-        const subject = runEventSubject(link.tenant, run, what);
-        state.subscriptions.push(link.subscribe(subject, (message) => this.#happened(run, message.data)));
-      }
+      state.unhear = hearLosses(this.#caller.link, run, (...loss) => this.#happened(run, ...loss));
     }
     state.acquiring += 1;
     state.leaseMs = leaseMs;
@@ -134,8 +119,24 @@ export class Tenure {
     );
   }
 
+  /** What the renewing thread tells. */
+  told(message: FromKeeper): void {
+    if (message.type === "refused") this.#refused(message);
+    else this.#lapsed(message);
+  }
+
+  /** Still held, so that closing releases what may have lived on after all. */
+  #lapsed({ run, renewedAt, leaseMs }: FromKeeper & { type: "lapsed" }): void {
+    for (const { sandbox, heldSince, lifeline } of this.#runs.get(run)?.held.values() ?? []) {
+      const unrenewedMs = Date.now() - Math.max(renewedAt, heldSince);
+      if (unrenewedMs < leaseMs + DEAD_MAN_MS) continue;
+      const message = `sandbox ${sandbox} is lost: its lease of ${seconds(leaseMs)} could not be renewed for ${seconds(unrenewedMs)}, with the server away`;
+      lifeline.fail(new SandboxLostError(message, { sandbox, reason: "expired" }));
+    }
+  }
+
   /** A renewal was refused: what was ours when it was sent is lost. What came later proves the run alive. */
-  refused({ run, askedAt, error }: FromKeeper): void {
+  #refused({ run, askedAt, error }: FromKeeper & { type: "refused" }): void {
     const state = this.#runs.get(run);
     if (state === undefined) return;
     const cause = fromWire(error);
@@ -153,19 +154,15 @@ export class Tenure {
   }
 
   close(): void {
-    for (const state of this.#runs.values()) {
-      for (const subscription of state.subscriptions) subscription.unsubscribe();
-    }
+    for (const state of this.#runs.values()) state.unhear();
     this.#runs.clear();
   }
 
-  #happened(run: string, body: Uint8Array): void {
-    const event = check(PoolEvent, decode(body));
+  #happened(run: string, sandbox: string, reason: string): void {
     const state = this.#runs.get(run);
-    if (state === undefined || event.sandbox === undefined) return;
-    const reason = event.reason ?? event.what;
-    if (state.held.has(event.sandbox)) this.#lose(state, event.sandbox, reason);
-    else if (state.acquiring > 0) state.early.set(event.sandbox, reason);
+    if (state === undefined) return;
+    if (state.held.has(sandbox)) this.#lose(state, sandbox, reason);
+    else if (state.acquiring > 0) state.early.set(sandbox, reason);
   }
 
   #lose(state: RunState, sandbox: string, reason: string): void {
@@ -184,6 +181,6 @@ export class Tenure {
     this.#runs.delete(state.run);
     this.#renewer.drop(state.run);
     if (this.#caller.closed !== undefined) return;
-    for (const subscription of state.subscriptions) subscription.unsubscribe();
+    state.unhear();
   }
 }

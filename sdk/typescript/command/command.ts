@@ -2,12 +2,16 @@
 import { newUuidV7 } from "../../../broker/contract/index.ts";
 import { nothingElse, onlySignal } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
+import { CALL_TIMEOUT_MS } from "../wire/caller.ts";
 import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
 import { type CommandOptions, prepare } from "./request.ts";
 import type { ExecResult } from "./result.ts";
 import { StdinWriter } from "./stdin.ts";
 import { CommandStream } from "./stream.ts";
+
+/** That it runs is told at once, by a sandbox that is there. */
+const STARTING = { limitMs: CALL_TIMEOUT_MS, graceMs: Number.POSITIVE_INFINITY };
 
 export interface StartOptions extends CommandOptions {
   /** More stdin follows by `command.stdin`. */
@@ -52,21 +56,17 @@ export class Command {
 
   /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. */
   async signal(name: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
-    const { caller, target } = this.#box;
-    return (await caller.sandbox(target, "signal", { id: this.id, signal: name }, onlySignal(options)))
-      .running;
+    return (await this.#box.call("signal", { id: this.id, signal: name }, onlySignal(options))).running;
   }
 
   /** Ends it with its whole process tree; resolves to whether it still ran. Its outcome is `canceled`. */
   async cancel(options: { signal?: AbortSignal } = {}): Promise<boolean> {
-    const { caller, target } = this.#box;
-    return (await caller.sandbox(target, "cancel", { id: this.id }, onlySignal(options))).running;
+    return (await this.#box.call("cancel", { id: this.id }, onlySignal(options))).running;
   }
 
   /** Sets the window of its terminal. */
   async resize(rows: number, cols: number): Promise<void> {
-    const { caller, target } = this.#box;
-    await caller.sandbox(target, "resize", { id: this.id, rows, cols });
+    await this.#box.call("resize", { id: this.id, rows, cols });
   }
 }
 
@@ -88,6 +88,7 @@ export async function start(
   const follower = new Follower(box, {
     id: request.id,
     exec: detached,
+    patience: STARTING,
     keep: "tail",
     signal: options.signal,
   });

@@ -35,7 +35,7 @@ export function followed(prepared: Prepared, options: CommandOptions): FollowOpt
     id: prepared.request.id,
     exec: prepared.request,
     keep: options.keep,
-    patienceMs: prepared.patienceMs,
+    patience: prepared.patience,
     signal: options.signal,
   };
 }

@@ -3,8 +3,6 @@
 import {
   BusyError,
   type ChunkFrame,
-  ConnectionError,
-  DeadlineError,
   type EndFrame,
   encode,
   type Frame,
@@ -17,8 +15,9 @@ import {
 import type { Message } from "../../../broker/link/link.ts";
 import type { Box } from "../wire/box.ts";
 import { ABSENT_MS } from "../wire/caller.ts";
+import { mayBeLost } from "../wire/lost.ts";
 import { pause } from "../wire/pause.ts";
-import { LINK_TIMEOUT_MS, Watch, withStarted } from "../wire/watch.ts";
+import { aboutCommand, LINK_TIMEOUT_MS, type Patience, Watch } from "../wire/watch.ts";
 import { Progress, parseFrame } from "./frames.ts";
 import { CREDIT_BYTES, creditOf, type WireExec } from "./request.ts";
 
@@ -30,7 +29,7 @@ export interface FollowOptions {
   from?: { stdout?: number; stderr?: number };
   /** `tail`: bytes may be missing before what is sent. */
   keep?: "head" | "tail" | "fail" | undefined;
-  patienceMs?: number | undefined;
+  patience?: Patience | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -62,17 +61,15 @@ export class Follower {
   #creditBytes = CREDIT_BYTES;
   #open: Answering | undefined;
 
-  /** Throws where the sandbox is lost, or the signal has aborted already. */
+  /** Throws where the sandbox is lost, the server gone, or the signal has aborted already. */
   constructor(box: Box, options: FollowOptions) {
     this.#box = box;
     this.#options = options;
     this.#started = options.exec === undefined ? "yes" : "no";
     this.#startedBefore = this.#started;
     this.#progress = new Progress(options.keep !== "tail", options.from);
-    box.caller.throwIfClosed();
-    const { signal, patienceMs } = options;
-    const deadlineAt = patienceMs === undefined ? undefined : Date.now() + patienceMs;
-    this.#watch = new Watch(box, { signal, deadlineAt, started: () => this.#started });
+    const { signal, patience } = options;
+    this.#watch = new Watch(box, { signal, patience, started: () => this.#started });
   }
 
   /** Ends the following; `frames` throws `error`. */
@@ -116,7 +113,7 @@ export class Follower {
       }
     } catch (error) {
       this.#watch.end();
-      throw error;
+      throw error instanceof SandmeshError ? aboutCommand(error, this.#box.id, this.#started) : error;
     }
   }
 
@@ -217,19 +214,16 @@ export class Follower {
         void this.#box.inquire();
         return;
       }
-    } else if (error instanceof DeadlineError || error instanceof ConnectionError) {
-      this.#box.caller.throwIfClosed();
+    } else if (mayBeLost(error)) {
       return;
     } else if (error instanceof BusyError && error.reason === "reader_stalled") {
       // We read too slowly for the daemon's patience; the command goes on, and so may we.
       return;
     }
-    throw error instanceof SandmeshError ? withStarted(error, this.#started) : error;
+    throw error;
   }
 
   async #beforeNext(): Promise<void> {
-    this.#watch.throwIfStopped();
-    this.#box.caller.throwIfClosed();
     await pause(this.#waitMs * (0.5 + Math.random()), this.#options.signal);
     this.#waitMs = Math.min(this.#waitMs * 2, 1_000);
     this.#watch.throwIfStopped();
@@ -239,5 +233,5 @@ export class Follower {
 /** Ends a command in the sandbox, without being waited for: asked again until it is answered, for a while. */
 export function cancelBehind(box: Box, id: string): void {
   if (box.lifeline.error !== undefined) return;
-  box.caller.sandbox(box.target, "cancel", { id }).catch((error: unknown) => box.note(error));
+  box.call("cancel", { id }).catch(() => undefined);
 }

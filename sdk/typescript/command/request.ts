@@ -12,6 +12,7 @@ import {
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
+import type { Patience } from "../wire/watch.ts";
 
 /** Text (as UTF-8), bytes, or parts as they come. */
 export type Input = string | Uint8Array | AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
@@ -89,15 +90,15 @@ const LEAST_CREDIT_BYTES = 256 * 1024;
 /** The credit of one of `streams`. */
 export const creditOf = (streams: number): number =>
   Math.min(CREDIT_BYTES, Math.max(LEAST_CREDIT_BYTES, Math.floor(ALL_CREDIT_BYTES / Math.max(1, streams))));
-/** Beside the time limit and the grace, until the answer must be here. */
+/** Beside the time limit and the grace, until the answer of a sandbox that is there must be here. */
 const SLACK_MS = 5_000;
 
 export interface Prepared {
   request: WireExec & { id: string };
   /** Still to be sent; undefined where all is in the request. */
   stdin: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array> | undefined;
-  /** From the sending to the answer, at most; undefined: for ever. */
-  patienceMs: number | undefined;
+  /** How long the answer is waited for; undefined: for ever. */
+  patience: Patience | undefined;
 }
 
 /** The wire's greatest output limit: none, where a reader takes the output as it comes. */
@@ -169,8 +170,9 @@ export function prepare(
     credit_bytes: CREDIT_BYTES,
   });
   onlyWellFormed(request);
-  const patienceMs = timeoutMs === undefined ? undefined : timeoutMs + (graceMs ?? 1_000) + SLACK_MS;
-  return { request, stdin: rest, patienceMs };
+  const patience =
+    timeoutMs === undefined ? undefined : { limitMs: timeoutMs, graceMs: (graceMs ?? 1_000) + SLACK_MS };
+  return { request, stdin: rest, patience };
 }
 
 /** Little is sent with the request; much, or what is still coming, behind it. */

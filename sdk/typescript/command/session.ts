@@ -49,7 +49,7 @@ export class Session implements AsyncDisposable {
   /** Ends the shell and what it runs. Closing a closed one succeeds. */
   async close(): Promise<void> {
     if (this.#box.lifeline.error !== undefined) return;
-    await this.#box.caller.sandbox(this.#box.target, "session_close", { session: this.name });
+    await this.#box.call("session_close", { session: this.name });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -61,7 +61,7 @@ export async function openSession(box: Box, options: ShellOptions): Promise<Sess
   const { shell, cwd, env, signal, name: session = `s-${newUuidV7()}`, ...rest } = options;
   nothingElse(rest);
   const request = defined({ session, shell, cwd, env });
-  return new Session(box, await box.caller.sandbox(box.target, "session_open", request, { signal }));
+  return new Session(box, await box.call("session_open", request, { signal }));
 }
 
 /** A command's output as it comes; see Sandbox.stream. */

@@ -2,6 +2,7 @@
 import { ConnectionError, SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
 import { bytesOf } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
+import { mayBeLost } from "../wire/lost.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 
@@ -21,16 +22,14 @@ async function sendTo(
   for (;;) {
     try {
       return await orReconnect(box.pulse, signal, (either) =>
-        box.caller.sandbox(box.target, "stdin", request, {
+        box.call("stdin", request, {
           timeoutMs: TRY_MS,
           againAfterMs: AGAIN_MS,
           signal: either,
-          between: () => box.lifeline.throwIfLost(),
         }),
       );
     } catch (error) {
-      if (!(error instanceof ConnectionError)) throw error;
-      box.caller.throwIfClosed();
+      if (!(error instanceof ConnectionError && mayBeLost(error))) throw error;
     }
   }
 }

@@ -1,5 +1,5 @@
 // A command on a terminal of its own, for people and for full-screen programs.
-import { SandboxLostError } from "../../../broker/contract/index.ts";
+import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { type Command, type StartOptions, start } from "./command.ts";
 import { unlimited } from "./request.ts";
@@ -47,7 +47,7 @@ export class Terminal implements AsyncDisposable {
     try {
       await this.command.cancel();
     } catch (error) {
-      if (!(error instanceof SandboxLostError)) throw error;
+      if (!(error instanceof SandboxLostError || error instanceof NotFoundError)) throw error;
     }
   }
 
@@ -65,7 +65,7 @@ export async function openTerminal(box: Box, options: TerminalOptions): Promise<
 }
 
 async function bestShell(box: Box): Promise<string> {
-  const info = await box.caller.sandbox(box.target, "info", {});
+  const info = await box.call("info", {});
   // Without a shell the exec's own outcome says so, in the sandbox's words.
   return info.shells[0] ?? "/bin/sh";
 }

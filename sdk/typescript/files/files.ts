@@ -94,11 +94,10 @@ export class Files {
     content: Content,
     signal: AbortSignal | undefined,
   ): Promise<number> {
-    const { caller, target } = this.#box;
     let sent = 0;
     for await (const part of partsOf(sourceOf(content))) {
       // One part is one append, and each is sent once: an answer that is lost is told, not guessed.
-      await caller.sandbox(target, "write", { ...request, data: part.data }, { once: true, signal });
+      await this.#box.call("write", { ...request, data: part.data }, { once: true, signal });
       sent += part.data.length;
     }
     return sent;
@@ -110,12 +109,11 @@ export class Files {
     source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
     signal: AbortSignal | undefined,
   ): Promise<number> {
-    const { caller, target, lifeline, pulse } = this.#box;
+    const { pulse } = this.#box;
     const transfer = newUuidV7();
     const send = (part: Part) =>
       orReconnect(pulse, signal, (either) =>
-        caller.sandbox(
-          target,
+        this.#box.call(
           verb,
           { ...request, transfer, ...part },
           {
@@ -123,7 +121,6 @@ export class Files {
             timeoutMs: 20_000,
             absentMs: 0,
             signal: either,
-            between: () => lifeline.throwIfLost(),
           },
         ),
       );
@@ -139,7 +136,7 @@ export class Files {
     } catch (error) {
       this.#box.note(error);
       // Untouched ones are thrown away by the sandbox anyway; this is only sooner.
-      if (begun) caller.sandbox(target, "abort_transfer", { transfer }).catch(() => undefined);
+      if (begun) this.#box.call("abort_transfer", { transfer }).catch(() => undefined);
       throw error;
     }
   }
@@ -148,7 +145,7 @@ export class Files {
   stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
     const { signal, follow, ...rest } = options;
     nothingElse(rest);
-    return this.#box.caller.sandbox(this.#box.target, "stat", defined({ path, follow }), { signal });
+    return this.#box.call("stat", defined({ path, follow }), { signal });
   }
 
   /** Whether something is at a path. */
@@ -165,11 +162,10 @@ export class Files {
 
   /** A folder's entries, by name. */
   async list(path: string, options: Abortable = {}): Promise<FileStat[]> {
-    const { caller, target } = this.#box;
     const entries: FileStat[] = [];
     for (let after: string | undefined; ; ) {
       const request = defined({ path, after, limit: PAGE });
-      const page = await caller.sandbox(target, "list", request, onlySignal(options));
+      const page = await this.#box.call("list", request, onlySignal(options));
       entries.push(...page.entries);
       after = page.entries.at(-1)?.path.split("/").at(-1);
       if (!page.more || after === undefined) return entries;
@@ -184,18 +180,18 @@ export class Files {
     const { recursive, missingOk, signal, ...rest } = options;
     nothingElse(rest);
     const request = defined({ path, recursive, missing_ok: missingOk });
-    await this.#box.caller.sandbox(this.#box.target, "remove", request, { signal });
+    await this.#box.call("remove", request, { signal });
   }
 
   /** Makes a folder, and with `parents` (default) what leads to it. */
   async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
     const { signal, mode, parents, ...rest } = options;
     nothingElse(rest);
-    await this.#box.caller.sandbox(this.#box.target, "mkdir", defined({ path, mode, parents }), { signal });
+    await this.#box.call("mkdir", defined({ path, mode, parents }), { signal });
   }
 
   async rename(from: string, to: string, options: Abortable = {}): Promise<void> {
-    await this.#box.caller.sandbox(this.#box.target, "rename", { from, to }, onlySignal(options));
+    await this.#box.call("rename", { from, to }, onlySignal(options));
   }
 
   /** A file or folder as a tar stream (pax). */
@@ -217,18 +213,12 @@ export class Files {
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
-    const { caller, target } = this.#box;
-    return caller.sandbox(
-      target,
-      "hash",
-      { path },
-      { ...onlySignal(options), once: true, timeoutMs: HASH_MS },
-    );
+    return this.#box.call("hash", { path }, { ...onlySignal(options), once: true, timeoutMs: HASH_MS });
   }
 
   /** Sets permission bits, such as 0o755. */
   async chmod(path: string, mode: number, options: Abortable = {}): Promise<void> {
-    await this.#box.caller.sandbox(this.#box.target, "attributes", { path, mode }, onlySignal(options));
+    await this.#box.call("attributes", { path, mode }, onlySignal(options));
   }
 
   /** Sets owner and group; what is left out stays. With `follow: false` of a symlink itself. */
@@ -240,7 +230,7 @@ export class Files {
     const { uid, gid, follow, ...rest } = owner;
     nothingElse(rest);
     const request = defined({ path, uid, gid, follow });
-    await this.#box.caller.sandbox(this.#box.target, "attributes", request, onlySignal(options));
+    await this.#box.call("attributes", request, onlySignal(options));
   }
 
   /** Paths below `folder` that match `pattern` (`*` and `?` within a name, `**` for any depth, `[abc]`, `{a,b}`), in
@@ -251,11 +241,10 @@ export class Files {
   ): Promise<string[]> {
     const { folder: path = ".", hidden, signal, ...rest } = options;
     nothingElse(rest);
-    const { caller, target } = this.#box;
     const paths: string[] = [];
     for (let after: string | undefined; ; ) {
       const request = defined({ path, pattern, hidden, after });
-      const page = await caller.sandbox(target, "glob", request, { signal, againAfterMs: LOOK_MS });
+      const page = await this.#box.call("glob", request, { signal, againAfterMs: LOOK_MS });
       paths.push(...page.paths);
       after = page.paths.at(-1);
       if (!page.more || after === undefined) return paths;
@@ -269,7 +258,7 @@ export class Files {
     nothingElse(rest);
     const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
-    return this.#box.caller.sandbox(this.#box.target, "search", request, asked);
+    return this.#box.call("search", request, asked);
   }
 
   /** What changes below a folder, from the moment that the first step of the loop has begun on; leaving the loop ends

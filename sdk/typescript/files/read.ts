@@ -4,7 +4,6 @@ import {
   ChunkFrame,
   ConnectionError,
   check,
-  DeadlineError,
   decode,
   encode,
   FileEndFrame,
@@ -16,6 +15,7 @@ import {
 import { onlyWellFormed } from "../arguments.ts";
 import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
+import { mayBeLost } from "../wire/lost.ts";
 import { pause } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, Watch } from "../wire/watch.ts";
 
@@ -38,8 +38,7 @@ export async function* readFrames(
 ): AsyncGenerator<Uint8Array, void, void> {
   const { link } = box.caller;
   onlyWellFormed(request);
-  box.caller.throwIfClosed();
-  const watch = new Watch(box, { signal, deadlineAt: undefined, started: () => "unknown" });
+  const watch = new Watch(box, { signal, patience: undefined, started: () => "unknown" });
   const credit_bytes = creditOf(box.pulse.waiting);
   const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes });
   const subject = sandboxSubject(link.tenant, box.id, verb);
@@ -103,8 +102,7 @@ export class Anew {
       await pause(ABSENT_PAUSE_MS, this.#signal);
       return;
     }
-    const cut = error instanceof ConnectionError || error instanceof DeadlineError;
-    if (!cut || this.#tries++ === TRIES) throw error;
+    if (!mayBeLost(error) || this.#tries++ === TRIES) throw error;
   }
 }
 
@@ -122,7 +120,6 @@ export async function readAll(
       return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
     } catch (error) {
       await anew.after(error);
-      box.caller.throwIfClosed();
       await box.inquire();
     }
   }

@@ -22,11 +22,10 @@ export async function* watchFolder(
 ): AsyncGenerator<FileChange, void, void> {
   nothingElse(rest);
   const ask = (cursor?: string) =>
-    box.caller.sandbox(box.target, "watch", defined({ path, recursive, cursor }), {
+    box.call("watch", defined({ path, recursive, cursor }), {
       signal,
       againAfterMs: ANSWER_MS,
       timeoutMs: 24 * 3600 * 1000,
-      between: () => box.lifeline.throwIfLost(),
     });
   let { cursor } = await ask();
   for (;;) {

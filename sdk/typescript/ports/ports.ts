@@ -33,7 +33,16 @@ function open(box: Box, port: Port): CommandStream {
 /** Copies both ways until both are at their end; a cut on either side cuts the other. Never rejects. */
 async function join(box: Box, socket: Socket, port: Port): Promise<void> {
   socket.setNoDelay(true);
-  const stream = open(box, port);
+  // Before anything else that may fail: an error that nobody hears ends the process.
+  socket.on("error", () => undefined);
+  let stream: CommandStream;
+  try {
+    stream = open(box, port);
+  } catch {
+    // The sandbox is lost, or the server gone.
+    socket.destroy();
+    return;
+  }
   const stdin = new StdinWriter(box, stream.id, 0);
   socket.on("error", () => stream.close());
   // Of no effect where the stream is at its end, as it is when both sides have closed in order.

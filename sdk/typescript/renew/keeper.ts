@@ -1,5 +1,6 @@
 // Renews runs on a connection of its own: each at a third of its lease, so that two renewals may be lost.
 import {
+  ConnectionError,
   LeaseLostError,
   NotFoundError,
   PermissionDeniedError,
@@ -7,8 +8,8 @@ import {
 } from "../../../broker/contract/index.ts";
 import type { Settings } from "../settings.ts";
 import { Caller } from "../wire/caller.ts";
-import { openLink } from "../wire/open.ts";
-import type { FromKeeper, ReleaseOrder } from "./protocol.ts";
+import { openLink, SERVER_GONE_MS } from "../wire/open.ts";
+import { DEAD_MAN_MS, type FromKeeper, type ReleaseOrder } from "./protocol.ts";
 
 /** When to renew next after a success: a third of the lease, a fifth of it earlier at random, so that the runs of
  * a burst spread out. `random` is 0 to 1. */
@@ -23,6 +24,8 @@ export function retryMs(leaseMs: number): number {
 
 interface Kept {
   leaseMs: number;
+  /** When the last renewal was sent that arrived, or may have; ms since the epoch. */
+  renewedAt: number;
   timer: NodeJS.Timeout | undefined;
 }
 
@@ -30,12 +33,18 @@ export class Keeper {
   readonly #caller: Promise<Caller>;
   readonly #report: (message: FromKeeper) => void;
   readonly #runs = new Map<string, Kept>();
+  #connected: Caller | undefined;
 
   constructor(settings: Settings, report: (message: FromKeeper) => void) {
     this.#report = report;
     this.#caller = openPatiently(settings);
-    // Asked for again at each renewal; without a listener it would end the thread.
-    this.#caller.catch(() => undefined);
+    // Without a listener its failure would end the thread.
+    this.#caller.then(
+      (caller) => {
+        this.#connected = caller;
+      },
+      () => undefined,
+    );
   }
 
   /** Keeps a run alive from now on; again with another lease: from now on with that. */
@@ -43,7 +52,7 @@ export class Keeper {
     const known = this.#runs.get(run);
     if (known?.leaseMs === leaseMs) return;
     clearTimeout(known?.timer);
-    const kept: Kept = { leaseMs, timer: undefined };
+    const kept: Kept = { leaseMs, renewedAt: Date.now(), timer: undefined };
     this.#runs.set(run, kept);
     this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
   }
@@ -74,10 +83,14 @@ export class Keeper {
   async #renew(run: string, kept: Kept): Promise<void> {
     const { leaseMs } = kept;
     const askedAt = Date.now();
+    // It may arrive, whether or not an answer comes; what is sent while the server is away does not, before it is back.
+    const away = this.#connected === undefined || this.#connected.link.awayMs > 0;
     try {
-      const caller = await this.#caller;
+      if (this.#connected === undefined) throw new ConnectionError("not connected yet");
+      const caller = this.#connected;
       const timeoutMs = Math.min(5_000, leaseMs / 3);
       await caller.pool("renew", { run, lease_ms: leaseMs }, { timeoutMs, absentMs: 0 });
+      kept.renewedAt = askedAt;
       this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
     } catch (error) {
       const refused =
@@ -86,6 +99,9 @@ export class Keeper {
         error instanceof PermissionDeniedError;
       // Whether that means a loss is the main thread's to say: it knows which sandboxes it had by `askedAt`.
       if (refused) this.#report({ type: "refused", run, askedAt, error: error.toWire() });
+      else if (!away) kept.renewedAt = askedAt;
+      else if (Date.now() - kept.renewedAt >= leaseMs + DEAD_MAN_MS)
+        this.#report({ type: "lapsed", run, renewedAt: kept.renewedAt, leaseMs });
       this.#schedule(run, kept, retryMs(leaseMs));
     }
   }
@@ -95,7 +111,8 @@ export class Keeper {
 async function openPatiently(settings: Settings): Promise<Caller> {
   for (;;) {
     try {
-      return new Caller(await openLink(settings, { name: "renewals", timeoutMs: 30_000, patient: true }));
+      const how = { name: "renewals", timeoutMs: 30_000, goneAfterMs: SERVER_GONE_MS, patient: true };
+      return new Caller(await openLink(settings, how));
     } catch (error) {
       if (!(error instanceof SandmeshError && error.retryable)) throw error;
     }

@@ -15,6 +15,9 @@ export const KeeperData = v.object({
 });
 export type KeeperData = v.InferOutput<typeof KeeperData>;
 
+/** A daemon outlives its lease by some seconds, so that the pool comes first; after these it has ended itself. */
+export const DEAD_MAN_MS = 10_000;
+
 export interface ReleaseOrder {
   runs: string[];
   leases: string[];
@@ -29,4 +32,7 @@ export type ToKeeper =
 
 export type FromKeeper =
   /** The pool does not know this run (any more). `askedAt`: ms since the epoch, when the renewal was sent. */
-  { type: "refused"; run: string; askedAt: number; error: WireError };
+  | { type: "refused"; run: string; askedAt: number; error: WireError }
+  /** With the server away no renewal has arrived for the whole lease and longer: what was acquired before `renewedAt` (ms
+   * since the epoch) has ended. Told again at each try. */
+  | { type: "lapsed"; run: string; renewedAt: number; leaseMs: number };

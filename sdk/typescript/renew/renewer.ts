@@ -14,19 +14,19 @@ function workerFile(): URL {
     : new URL("./worker.js", import.meta.url);
 }
 
-type Refused = (message: FromKeeper) => void;
+type Told = (message: FromKeeper) => void;
 
 export class Renewer {
   readonly #settings: Settings;
-  readonly #refused: Refused;
+  readonly #told: Told;
   #worker: Worker | undefined;
   /** Where no thread can be had: better renewed between two turns of the event loop than not at all. */
   #inProcess: Keeper | undefined;
   readonly #runs = new Map<string, number>();
 
-  constructor(settings: Settings, refused: Refused) {
+  constructor(settings: Settings, told: Told) {
     this.#settings = settings;
-    this.#refused = refused;
+    this.#told = told;
   }
 
   keep(run: string, leaseMs: number): void {
@@ -73,7 +73,7 @@ export class Renewer {
     // The parent's flags may mean something only to its own file (a loader, --eval).
     const worker = new Worker(file, { workerData: data, execArgv: [], name: "sandmesh renewals" });
     worker.unref();
-    worker.on("message", (message: FromKeeper) => this.#refused(message));
+    worker.on("message", (message: FromKeeper) => this.#told(message));
     worker.on("error", (error) => {
       if (this.#worker !== worker) return;
       this.#worker = undefined;
@@ -87,7 +87,7 @@ export class Renewer {
       `no thread for renewals (${why}): a blocked event loop will lose its leases`,
       "SandmeshWarning",
     );
-    this.#inProcess = new Keeper(this.#settings, this.#refused);
+    this.#inProcess = new Keeper(this.#settings, this.#told);
     for (const [run, leaseMs] of this.#runs) this.#inProcess.keep(run, leaseMs);
   }
 }

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { formatCreds } from "../../../broker/credentials/index.ts";
 import { build } from "../build.ts";
-import { type ConnectOptions, connect } from "../connect.ts";
+import { type ConnectOptions, connectAs } from "../connect.ts";
 import type { Mesh } from "../mesh.ts";
 
 const ROOT = join(import.meta.dir, "..", "..", "..");
@@ -25,9 +25,14 @@ export function credentialsOf(server: Server, user = "ann"): string {
 }
 
 /** A mesh for a user, as its own program would connect; no signal handlers, since the test runner has its own. */
-export function connectTo(server: Server, options: ConnectOptions = {}, user?: string): Promise<Mesh> {
+export function connectTo(
+  server: Server,
+  options: ConnectOptions = {},
+  user?: string,
+  inner: { goneAfterMs?: number } = {},
+): Promise<Mesh> {
   const credentials = credentialsOf(server, user);
-  return connect({ url: server.url, credentials, handleSignals: false, ...options });
+  return connectAs({ url: server.url, credentials, handleSignals: false, ...options }, inner);
 }
 
 export interface Step {

@@ -1,19 +1,19 @@
 // One sandbox as the SDK's inside sees it: how to reach it, and how to find out whether it is still there.
 import {
   LeaseLostError,
+  NotFoundError,
   SandboxLostError,
   SandmeshError,
   type State,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
-import type { Caller, Target } from "./caller.ts";
+import type { Caller, CallOptions, CallVerb, SandboxAnswer, SandboxRequest, Target } from "./caller.ts";
 import type { Lifeline } from "./lifeline.ts";
+import { hearLosses } from "./news.ts";
 import type { Pulse } from "./pulse.ts";
+import { Silence } from "./silence.ts";
 
 const PING_MS = 5_000;
-const PAGE = 1_000;
-/** Why it is lost where the pool does not know it. */
-const UNLISTED = "deleted";
 /** States from which no sandbox comes back. */
 const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "failed"]);
 
@@ -24,6 +24,10 @@ export class Box {
   readonly lifeline: Lifeline;
   readonly pulse: Pulse;
   #inquiry: Promise<"here" | "away"> | undefined;
+  /** How many wait for it now. */
+  #waiting = 0;
+  #listening = false;
+  #unhear: () => void = () => undefined;
 
   constructor(caller: Caller, pulse: Pulse, lifeline: Lifeline, target: Target, run?: string) {
     this.caller = caller;
@@ -35,6 +39,44 @@ export class Box {
 
   get id(): string {
     return this.target.sandbox;
+  }
+
+  /** One request with one answer. A loss that it tells of goes to the lifeline; one that is known, or becomes known while
+   * it waits, is thrown at once. */
+  async call<V extends CallVerb>(
+    verb: V,
+    request: SandboxRequest<V>,
+    options: CallOptions = {},
+  ): Promise<SandboxAnswer<V>> {
+    const { lifeline, pulse } = this;
+    lifeline.throwIfLost();
+    const stop = new AbortController();
+    const { signal } = options;
+    const stopped = () => stop.abort(signal?.reason);
+    const heedLoss = lifeline.onLost(stopped);
+    signal?.addEventListener("abort", stopped);
+    if (signal?.aborted === true) stopped();
+    const silence = new Silence(this);
+    const waiting = { onTick: (now: number) => silence.look(now), onReconnect: () => undefined };
+    pulse.add(waiting);
+    try {
+      return await this.caller.sandbox(this.target, verb, request, {
+        ...options,
+        signal: stop.signal,
+        // It may only be coming back; the pool knows whether it is gone.
+        onAbsent: () => void this.inquire(),
+      });
+    } catch (error) {
+      this.note(error);
+      if (error instanceof UnreachableError) await this.inquire();
+      if (signal?.aborted !== true) lifeline.throwIfLost();
+      throw error;
+    } finally {
+      silence.end();
+      pulse.delete(waiting);
+      heedLoss();
+      signal?.removeEventListener("abort", stopped);
+    }
   }
 
   /** Asks the sandbox, and where it does not answer the pool, whether it is still there; a loss goes to the
@@ -52,7 +94,7 @@ export class Box {
       return "here";
     } catch (error) {
       this.note(error);
-      if (error instanceof UnreachableError) await this.#askPool();
+      if (error instanceof UnreachableError) await this.#askPool(() => this.#unlisted());
       return "away";
     }
   }
@@ -62,34 +104,64 @@ export class Box {
     if (error instanceof LeaseLostError || error instanceof SandboxLostError) this.lifeline.fail(error);
   }
 
-  async #askPool(): Promise<void> {
+  waitingBegins(): void {
+    this.#waiting++;
+  }
+
+  waitingEnds(): void {
+    if (--this.#waiting > 0) return;
+    if (this.caller.closed === undefined) this.#unhear();
+    this.#unhear = () => undefined;
+    this.#listening = false;
+  }
+
+  /** A handle by id does not know its run, whose holder hears of losses at once: who waits longer asks for it, and hears
+   * of them too. */
+  listen(): void {
+    if (this.run === undefined && !this.#listening) void this.#listen();
+  }
+
+  async #listen(): Promise<void> {
+    this.#listening = true;
+    const run = await this.#askPool(() => undefined);
+    if (run === undefined || this.#waiting === 0 || this.caller.closed !== undefined) return;
+    this.#unhear();
+    this.#unhear = hearLosses(this.caller.link, run, (sandbox, reason) => {
+      if (sandbox === this.id) this.#lost(reason);
+    });
+  }
+
+  /** Resolves to its run, where it lives; a loss goes to the lifeline. `unlisted` is called where the pool has none such. */
+  async #askPool(unlisted: () => void): Promise<string | undefined> {
+    const { id: sandbox } = this;
     try {
-      let after: string | undefined;
-      do {
-        const page = await this.caller.pool(
-          "list",
-          { limit: PAGE, ...(this.run && { run: this.run }), ...(after && { after }) },
-          { timeoutMs: PING_MS, absentMs: 0 },
-        );
-        const view = page.sandboxes.find((each) => each.sandbox === this.id);
-        if (view !== undefined) {
-          if (ENDED.has(view.state)) this.#lost(view.reason ?? view.state);
-          return;
-        }
-        after = page.next;
-      } while (after !== undefined);
-      this.#lost(UNLISTED);
+      const { sandboxes, next } = await this.caller.pool(
+        "list",
+        { sandbox },
+        { timeoutMs: PING_MS, absentMs: 0 },
+      );
+      const view = sandboxes.find((each) => each.sandbox === sandbox);
+      if (view !== undefined && !ENDED.has(view.state)) return view.run;
+      // An older pool, which lists them all.
+      if (view === undefined && next !== undefined) return undefined;
+      if (view === undefined) unlisted();
+      else this.#lost(view.reason ?? view.state);
     } catch (error) {
       // The pool is not there or busy: nothing is known, and it is asked again at the next silence.
       if (!(error instanceof SandmeshError)) throw error;
     }
+    return undefined;
+  }
+
+  #unlisted(): void {
+    const { id: sandbox } = this;
+    if (this.run !== undefined) this.#lost("deleted");
+    else this.lifeline.fail(new NotFoundError(`there is no sandbox ${sandbox}`, { sandbox }));
   }
 
   #lost(reason: string): void {
-    const neverOurs = this.run === undefined && reason === UNLISTED;
-    const how = neverOurs
-      ? "is not there: it never was, or it has ended"
-      : `is not there any more (${reason})`;
-    this.lifeline.fail(new SandboxLostError(`sandbox ${this.id} ${how}`, { sandbox: this.id, reason }));
+    const { id: sandbox } = this;
+    const message = `sandbox ${sandbox} is not there any more (${reason})`;
+    this.lifeline.fail(new SandboxLostError(message, { sandbox, reason }));
   }
 }

@@ -20,6 +20,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import type { Link } from "../../../broker/link/link.ts";
 import { onlyWellFormed } from "../arguments.ts";
+import { mayBeLost } from "./lost.ts";
 import { pause, throwIfAborted } from "./pause.ts";
 
 /** Which sandbox, and under which lease; a person's handle has no fence. */
@@ -38,8 +39,8 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
   /** How long a responder that is not there is waited for; ms. */
   absentMs?: number;
-  /** Asked between tries; what it throws ends the call. */
-  between?: () => void;
+  /** Called when nobody listened. */
+  onAbsent?: () => void;
 }
 
 /** What a request whose answer normally takes milliseconds may take. */
@@ -82,21 +83,12 @@ export class Caller {
   readonly link: Link;
   /** Set when the connection is closed for good, by us or by the server. */
   closed: { reason: Error | undefined } | undefined;
-  #awaySince: number | undefined;
 
   constructor(link: Link) {
     this.link = link;
-    link.onStatus((connected) => {
-      this.#awaySince = connected ? undefined : Date.now();
-    });
     void link.closed.then((reason) => {
       this.closed = { reason };
     });
-  }
-
-  /** For how long the server has been away, ms; 0 while it is there. */
-  awayMs(now: number): number {
-    return this.#awaySince === undefined ? 0 : now - this.#awaySince;
   }
 
   /** Asks the pool. Throws what it answers, PoolUnavailableError, DeadlineError, CanceledError, ConnectionError. */
@@ -146,25 +138,46 @@ export class Caller {
     options: CallOptions,
   ): Promise<unknown> {
     const { body, tail } = bodyOf(onlyWellFormed({ version: 1, ...request }));
-    const patience = new Patience(options);
+    const patience = new Patience(options, (waitedMs) => this.#overdue(responder, waitedMs));
     for (;;) {
-      this.throwIfClosed();
-      options.between?.();
+      this.throwIfUnusable();
       try {
         const asked = { timeoutMs: patience.nextTryMs(), ...tail, ...signalOf(options.signal) };
         const answer = await this.link.request(responder, subject, body, asked);
         return parseAnswer(schema, answer.data);
       } catch (error) {
+        if (error instanceof UnreachableError) options.onAbsent?.();
         await patience.judge(error);
       }
     }
   }
 
-  throwIfClosed(): void {
-    if (this.closed === undefined) return;
-    throw new ConnectionError("the connection to the mesh is closed", { cause: this.closed.reason });
+  #overdue(responder: string, waitedMs: number): DeadlineError {
+    const message = `no answer from ${responder} within ${seconds(waitedMs)}${this.absence()}`;
+    return new DeadlineError(message, responder === POOL_RESPONDER ? {} : { sandbox: responder });
+  }
+
+  /** Words for a message, where the server is away. */
+  absence(): string {
+    const { awayMs } = this.link;
+    return awayMs === 0 ? "" : `; the server has been away for ${seconds(awayMs)}`;
+  }
+
+  /** Why nothing can be asked: the connection is closed, or its server is gone. */
+  get unusable(): ConnectionError | undefined {
+    if (this.closed === undefined) return this.link.gone;
+    const detail = { reason: "closed", cause: this.closed.reason };
+    return new ConnectionError("the connection to the mesh is closed", detail);
+  }
+
+  throwIfUnusable(): void {
+    const error = this.unusable;
+    if (error !== undefined) throw error;
   }
 }
+
+/** "3.2 s". */
+export const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
 
 const LARGE_BYTES = 16 * 1024;
 /** encodeAhead's limit. */
@@ -185,13 +198,16 @@ const signalOf = (signal: AbortSignal | undefined) => (signal === undefined ? {}
 /** How often and how long one call is tried. */
 class Patience {
   readonly #options: CallOptions;
+  readonly #begunAt = Date.now();
   readonly #deadlineAt: number;
+  readonly #overdue: (waitedMs: number) => DeadlineError;
   #absentSince: number | undefined;
   #waitMs = 50;
 
-  constructor(options: CallOptions) {
+  constructor(options: CallOptions, overdue: (waitedMs: number) => DeadlineError) {
     this.#options = options;
-    this.#deadlineAt = Date.now() + (options.timeoutMs ?? CALL_TIMEOUT_MS);
+    this.#overdue = overdue;
+    this.#deadlineAt = this.#begunAt + (options.timeoutMs ?? CALL_TIMEOUT_MS);
   }
 
   nextTryMs(): number {
@@ -203,9 +219,8 @@ class Patience {
   async judge(error: unknown): Promise<void> {
     const { againAfterMs, signal } = this.#options;
     const absent = error instanceof UnreachableError;
-    const unanswered = error instanceof DeadlineError || error instanceof ConnectionError;
     // An answer that carries one of these errors cannot be: only the link makes them.
-    if (!absent && !(unanswered && againAfterMs !== undefined)) throw error;
+    if (!absent && !(mayBeLost(error) && againAfterMs !== undefined)) throw this.#told(error);
     const now = Date.now();
     if (absent) {
       this.#absentSince ??= now;
@@ -213,11 +228,16 @@ class Patience {
     } else {
       this.#absentSince = undefined;
     }
-    if (now + this.#waitMs >= this.#deadlineAt) throw error;
+    if (now + this.#waitMs >= this.#deadlineAt) throw this.#told(error);
     if (!(error instanceof DeadlineError)) {
       await pause(this.#waitMs * (0.5 + Math.random()), signal);
       this.#waitMs = Math.min(this.#waitMs * 2, 1_000);
     }
     throwIfAborted(signal);
+  }
+
+  /** The link's own error speaks of the last try alone. */
+  #told(error: unknown): unknown {
+    return error instanceof DeadlineError ? this.#overdue(Date.now() - this.#begunAt) : error;
   }
 }

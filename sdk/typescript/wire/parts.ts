@@ -1,13 +1,8 @@
 // Uploads: a byte stream in numbered parts, a few in flight, each answered; what got lost is sent again from the
 // first part that is not known to have arrived. Memory is the window and no more.
-import {
-  ConnectionError,
-  DeadlineError,
-  InvalidRequestError,
-  MAX_CHUNK_BYTES,
-  UnreachableError,
-} from "../../../broker/contract/index.ts";
+import { InvalidRequestError, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
 import { bytesOf } from "../arguments.ts";
+import { mayBeLost } from "./lost.ts";
 import { pause } from "./pause.ts";
 
 export interface Part {
@@ -100,10 +95,8 @@ async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise
       inFlight.shift();
       return;
     }
-    const lost =
-      error instanceof DeadlineError || error instanceof ConnectionError || error instanceof UnreachableError;
     const gap = error instanceof InvalidRequestError && error.field === "offset" && ++gaps <= MAX_GAPS;
-    if (!(lost || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
+    if (!(mayBeLost(error) || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
     // Those behind it were refused for the gap, which is no fault of theirs: all go again, in order.
     await Promise.all(inFlight.map((each) => each.answer));
     await pause(waitMs, options.signal);

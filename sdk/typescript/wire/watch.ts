@@ -2,7 +2,6 @@
 // which closes the stream that is being read.
 import {
   CanceledError,
-  ConnectionError,
   DeadlineError,
   fromWire,
   type SandmeshError,
@@ -10,22 +9,29 @@ import {
 } from "../../../broker/contract/index.ts";
 import type { AnswerStream } from "../../../broker/link/link.ts";
 import type { Box } from "./box.ts";
+import { seconds } from "./caller.ts";
+import { pause } from "./pause.ts";
 import type { Waiting } from "./pulse.ts";
+import { Silence } from "./silence.ts";
 
 /** The link's own time limit for a stream that a watch guards: above any silence, which is the watch's to judge. */
 export const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
-/** No frame for this long: find out whether the sandbox is there. */
-const FIRST_QUIET_MS = 5_000;
-const QUIET_MS = 15_000;
 /** No frame for this long: ask again by the id, in case the answer was lost on the daemon's side. */
 const REASK_MS = 60_000;
-/** A server that restarts, or fails over, is back well within this; who waits longer waits for one that is gone. */
-const SERVER_GONE_MS = 60_000;
+
+/** At the caller's limit the sandbox has this long to say that it is there. */
+const OVERDUE_MS = 1_000;
+
+/** The caller's limit; and how much longer is waited for a sandbox that is there, which ends the command at its limit, and
+ * with some grace. */
+export interface Patience {
+  limitMs: number;
+  graceMs: number;
+}
 
 export interface WatchOptions {
   signal: AbortSignal | undefined;
-  /** Milliseconds since the epoch. */
-  deadlineAt: number | undefined;
+  patience: Patience | undefined;
   /** What the deadline and the loss say about the command. */
   started: () => Started;
 }
@@ -38,16 +44,21 @@ export class Watch implements Waiting {
   #stream: AnswerStream | undefined;
   #failure: SandmeshError | undefined;
   #heardAt = Date.now();
-  #inquiredAt = 0;
-  #away = false;
+  readonly #begunAt = Date.now();
+  readonly #silence: Silence;
+  #asking = false;
 
-  /** Throws at once where the sandbox is lost or the signal has aborted already. */
+  /** Throws at once where the sandbox is lost, the server gone or the signal has aborted already. */
   constructor(box: Box, options: WatchOptions) {
     this.#box = box;
     this.#options = options;
-    if (box.lifeline.error !== undefined) throw withStarted(box.lifeline.error, options.started());
+    const error = box.lifeline.error ?? box.caller.unusable;
+    if (error !== undefined) throw aboutCommand(error, box.id, options.started());
     if (options.signal?.aborted === true) throw canceled(options);
-    this.#unsubscribe = box.lifeline.onLost((error) => this.stop(withStarted(error, options.started())));
+    this.#silence = new Silence(box, () => this.#stream?.close());
+    this.#unsubscribe = box.lifeline.onLost((error) =>
+      this.stop(aboutCommand(error, box.id, options.started())),
+    );
     options.signal?.addEventListener("abort", this.#abort);
     box.pulse.add(this);
   }
@@ -60,7 +71,7 @@ export class Watch implements Waiting {
 
   heard(): void {
     this.#heardAt = Date.now();
-    this.#inquiredAt = 0;
+    this.#silence.heard(this.#heardAt);
   }
 
   throwIfStopped(): void {
@@ -73,6 +84,7 @@ export class Watch implements Waiting {
   }
 
   end(): void {
+    this.#silence.end();
     this.#unsubscribe();
     this.#options.signal?.removeEventListener("abort", this.#abort);
     this.#box.pulse.delete(this);
@@ -84,38 +96,33 @@ export class Watch implements Waiting {
   }
 
   onTick(now: number): void {
-    const { deadlineAt, started } = this.#options;
-    if (deadlineAt !== undefined && now >= deadlineAt) {
-      this.stop(
-        new DeadlineError(`sandbox ${this.#box.id} did not answer in time`, {
-          sandbox: this.#box.id,
-          started: started(),
-        }),
-      );
-      return;
-    }
-    if (this.#box.caller.awayMs(now) >= SERVER_GONE_MS) {
-      const message = `the server has been away for ${SERVER_GONE_MS / 1000} s; sandbox ${this.#box.id} may still be at it`;
-      this.stop(new ConnectionError(message, { sandbox: this.#box.id, started: started() }));
-      return;
-    }
-    const quiet = now - Math.max(this.#heardAt, this.#inquiredAt);
+    const { patience } = this.#options;
+    if (patience !== undefined && now - this.#begunAt >= patience.limitMs) this.#overdue(patience, now);
     if (now - this.#heardAt > REASK_MS) {
       this.heard();
       this.#stream?.close();
-    } else if (quiet > (this.#inquiredAt === 0 ? FIRST_QUIET_MS : QUIET_MS)) {
-      this.#inquiredAt = now;
-      void this.#inquire();
+    } else {
+      this.#silence.look(now);
     }
   }
 
-  async #inquire(): Promise<void> {
-    const found = await this.#box.inquire();
-    // It was cut off and is back: what it published meanwhile may be lost.
-    if (found === "here" && this.#away) this.#stream?.close();
-    this.#away = found === "away";
-    // Cut off: look again soon.
-    if (this.#away) this.#inquiredAt = Date.now() - QUIET_MS + FIRST_QUIET_MS / 5;
+  #overdue({ limitMs, graceMs }: Patience, now: number): void {
+    if (now - this.#begunAt >= limitMs + graceMs) this.#late();
+    if (this.#asking || this.#failure !== undefined) return;
+    this.#asking = true;
+    const here = Promise.race([this.#box.inquire(), pause(OVERDUE_MS)]);
+    void here.then((found) => {
+      this.#asking = false;
+      // Where it is lost, that has been told by now.
+      if (found !== "here") this.#late();
+    });
+  }
+
+  #late(): void {
+    const sandbox = this.#box.id;
+    const waited = seconds(Date.now() - this.#begunAt);
+    const message = `sandbox ${sandbox} did not answer within ${waited}${this.#box.caller.absence()}`;
+    this.stop(new DeadlineError(message, { sandbox, started: this.#options.started() }));
   }
 }
 
@@ -123,10 +130,10 @@ function canceled({ signal, started }: WatchOptions): CanceledError {
   return new CanceledError("canceled by the caller", { cause: signal?.reason, started: started() });
 }
 
-/** The same error, saying also whether the command had been started. */
-export function withStarted(error: SandmeshError, started: Started): SandmeshError {
+/** The same error, saying also whose command it is about and whether that had been started. */
+export function aboutCommand(error: SandmeshError, sandbox: string, started: Started): SandmeshError {
   if (error.started !== undefined) return error;
-  const copy = fromWire({ ...error.toWire(), started });
+  const copy = fromWire({ sandbox, ...error.toWire(), started });
   copy.stack = error.stack ?? "";
   return copy;
 }

@@ -168,15 +168,49 @@ test(
 );
 
 test(
+  "who has only the id of a sandbox learns why it was lost, as its holder does",
+  async () => {
+    await using live = await liveMesh();
+    const [mesh, other] = [await live.connect(), await live.connect({}, "bob")];
+    const box = await mesh.acquire(SPEC);
+    const known = other.sandbox(box.id);
+    const running = known.exec("sleep 600").catch((error: unknown) => error);
+    await until("it runs", async () => (await box.commands()).length === 1);
+    await live.provider.kill(box.id);
+    const lost = { code: "sandbox_lost", reason: "daemon_died", sandbox: box.id };
+    expect(await running).toMatchObject({ ...lost, started: "unknown" });
+    // Also afterwards, and whatever is asked.
+    for (const ask of [
+      () => other.sandbox(box.id).exec("true"),
+      () => other.sandbox(box.id).files.stat("."),
+      () => other.sandbox(box.id).shell(),
+      () => known.files.list("."),
+    ])
+      expect(await ask().catch((error: unknown) => error)).toMatchObject(lost);
+  },
+  LONG,
+);
+
+test(
   "nobody hears of a sandbox that never was: the error says it is not there",
   async () => {
     await using live = await liveMesh();
     const mesh = await live.connect();
-    const failure = await mesh
-      .sandbox("sb-0000000000000")
-      .exec("true")
-      .catch((error: unknown) => error);
-    expect(failure).toMatchObject({ code: "sandbox_lost", started: "no", reason: "deleted" });
+    const box = mesh.sandbox("sb-0000000000000");
+    const unknown = { code: "not_found", sandbox: box.id };
+    expect(await box.exec("true").catch((error: unknown) => error)).toMatchObject({
+      ...unknown,
+      started: "no",
+    });
+    for (const ask of [
+      (id: string) => mesh.sandbox(id).commands(),
+      (id: string) => mesh.sandbox(id).shell(),
+      (id: string) => mesh.sandbox(id).terminal(),
+      (id: string) => mesh.sandbox(id).files.read("x"),
+      (id: string) => mesh.sandbox(id).files.write("x", "y"),
+      (id: string) => mesh.sandbox(id).files.upload("package.json", "x"),
+    ])
+      expect(await ask(box.id).catch((error: unknown) => error)).toMatchObject(unknown);
   },
   LONG,
 );
@@ -200,22 +234,6 @@ test(
     await until("their leases have ended them", () => live.provider.made.size === 0, 20_000);
   },
   LONG,
-);
-
-test(
-  "a command whose server is gone for good is a typed error after a minute, not waited for ever",
-  async () => {
-    await using live = await liveMesh();
-    const mesh = await live.connect();
-    const box = await mesh.acquire(SPEC);
-    const running = box.exec("sleep 600").catch((error: unknown) => error);
-    await until("it runs", async () => (await box.commands()).some((each) => each.running));
-    await live.server.kill();
-    expect(await running).toMatchObject({ code: "connection_failed", sandbox: box.id, started: "unknown" });
-    await mesh.close().catch(() => undefined);
-    await live.server.restart();
-  },
-  2 * LONG,
 );
 
 test(
