@@ -38,6 +38,7 @@ async def give_back_all(
 
 async def while_present(caller: Caller, what: Coroutine[Any, Any, T]) -> T:
     """``what``; raises ConnectionError where the server has been away for ``ABSENT_S`` before it is done."""
+    await _returning(caller)
     work = asyncio.ensure_future(what)
     try:
         await _watch(caller, work)
@@ -48,6 +49,14 @@ async def while_present(caller: Caller, what: Coroutine[Any, Any, T]) -> T:
     finally:
         work.cancel()
         await asyncio.wait({work})
+
+
+async def _returning(caller: Caller) -> None:
+    """A server that counts as gone may just be coming back."""
+    looks = 0
+    while caller.link.absence.error is not None and looks < 30:
+        await asyncio.sleep(_LOOK_S / 10)
+        looks += 1
 
 
 async def _watch(caller: Caller, work: asyncio.Task[Any]) -> None:

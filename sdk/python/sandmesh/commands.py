@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Union
 
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
-from ._wire.follow import Follower
+from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7, new_uuid7
 from ._wire.parts import Source, split
 from ._wire.schema import limit
@@ -20,7 +20,7 @@ from .units import Seconds, Size, milliseconds, plain, size_bytes
 CommandLine = Union[str, Sequence[str]]  # noqa: UP007
 """A text is a line for the image's shell, a sequence a program and its arguments."""
 
-# Beside the time limit and the grace, until the answer must be here.
+# Beside the time limit and the grace, until the answer of a sandbox that is there must be here.
 _SLACK_S = 5.0
 # The wire's greatest output limit: none, where a reader takes the output as it comes.
 _UNLIMITED_BYTES = 64 * 1024**3
@@ -91,10 +91,10 @@ class Prepared:
             request["stdin"] = inline
         if stdin_open or inline is None:
             request["stdin_open"] = True
-        self.patience: float | None = None
+        self.patience: Patience | None = None
         if "timeout" in given:
             request["timeout_ms"] = max(1, milliseconds(given["timeout"], "timeout"))
-            self.patience = (request["timeout_ms"] + grace_ms) / 1000 + _SLACK_S
+            self.patience = Patience(request["timeout_ms"] / 1000, grace_ms / 1000 + _SLACK_S)
         if "grace" in given:
             request["grace_ms"] = grace_ms
         if "output_limit" in given:

@@ -14,7 +14,7 @@ from ._wire.codec import decode
 from ._wire.ids import check_id
 from ._wire.schema import check
 from ._wire.subjects import event_wildcard, run_event_subject
-from .errors import ConnectionError, InvalidRequestError
+from .errors import InvalidRequestError
 
 What = Literal["queued", "creating", "granted", "leased", "released", "expired", "lost", "failed", "draining"]
 _WHAT: tuple[str, ...] = get_args(What)
@@ -67,8 +67,7 @@ async def events(
         while True:
             while waiting:
                 yield waiting.popleft()
-            if link.closed_error is not None:
-                raise ConnectionError("the connection to the mesh is closed")
+            link.check_usable()
             wake.clear()
             await wake.wait()
     finally:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import commands
 from ._wire.box import Box
-from ._wire.follow import Follower
+from ._wire.caller import CALL_TIMEOUT_S
+from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7
 from ._wire.opening import leave_block
 from ._wire.parts import Source, parts_of
-from .errors import SandboxLostError
+from .errors import NotFoundError, SandboxLostError
 from .results import CommandEnd, ExecResult
 from .stdin import StdinWriter
 from .streams import CommandStream, attach_stream
@@ -57,6 +59,10 @@ class Command:
         return f"<Command {self.id} in {self._box.id}>"
 
 
+# That it runs is told at once, by a sandbox that is there.
+_STARTING = Patience(CALL_TIMEOUT_S, math.inf)
+
+
 def command_of(box: Box, id: str) -> Command:
     return Command(box, check_uuid7("id", id))
 
@@ -71,7 +77,7 @@ async def start(
     """Returns when it runs, or could not be started: ``wait`` then tells why."""
     more = {"detach": True} if pty is None else {"detach": True, "pty": pty}
     prepared = commands.Prepared(line, options, stdin_open, more)
-    follower = Follower(box, prepared.id, prepared.request, keep="tail")
+    follower = Follower(box, prepared.id, prepared.request, keep="tail", patience=_STARTING)
     pid: int | None = None
     frames = follower.frames()
     try:
@@ -121,7 +127,7 @@ class Terminal:
         await self.output.close()
         try:
             await self.command.cancel()
-        except SandboxLostError:
+        except (SandboxLostError, NotFoundError):
             pass
 
     async def __aenter__(self) -> Terminal:

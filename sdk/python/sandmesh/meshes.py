@@ -71,7 +71,7 @@ class Mesh:
         self._pulse = Pulse(self._loop)
         caller.link.on_reconnect(self._pulse.reconnected)
         self._own_run = new_run_id()
-        self._renewer = Renewer(settings, self._own_run, self._run_unknown)
+        self._renewer = Renewer(settings, self._own_run, self._run_unknown, self._run_lapsed)
         self._tenure = Tenure(caller, self._renewer)
         self._acquiring: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -175,6 +175,13 @@ class Mesh:
         else:
             await self.release(lease=sandbox.grant.lease)
 
+    async def _close_run(self, run: str) -> None:
+        # Closing has released what this connection held of it, or is doing so.
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+        else:
+            await self.release(run=run)
+
     def _detach(self, sandbox: Sandbox) -> None:
         if sandbox.run is not None:
             self._tenure.forget(sandbox.id, sandbox.run)
@@ -192,6 +199,13 @@ class Mesh:
 
         try:
             self._loop.call_soon_threadsafe(look)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            return
+
+    def _run_lapsed(self, run: str, lease_s: float, renewed_at: float) -> None:
+        """From the renewing thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._tenure.lapsed, run, lease_s, renewed_at)
         except RuntimeError:  # the loop is closed: nobody is left to be told
             return
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from conftest import Backend, until_async
 
 import sandmesh
-from sandmesh._wire import follow
+from sandmesh._wire import absence
 from sandmesh.settings import resolve_settings
 
 
@@ -50,7 +51,7 @@ async def test_another_tenant_does_not_see_or_reach_a_sandbox(backend: Backend) 
     async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials) as other:
         box = await mesh.acquire("host")
         assert await other.list() == []
-        with pytest.raises(sandmesh.SandboxLostError):
+        with pytest.raises(sandmesh.NotFoundError):
             await other.sandbox(box.id).ping()
         with pytest.raises(sandmesh.PermissionDeniedError):
             async with sandmesh.connect(backend.url, credentials, tenant="acme", timeout=5) as stolen:
@@ -59,9 +60,11 @@ async def test_another_tenant_does_not_see_or_reach_a_sandbox(backend: Backend) 
 
 async def test_a_sandbox_that_is_not_there_is_told_at_once(backend: Backend) -> None:
     async with backend.connect() as mesh:
-        with pytest.raises(sandmesh.SandboxLostError) as caught:
-            await mesh.sandbox("sb-none").ping()
-        assert caught.value.sandbox == "sb-none"
+        box = mesh.sandbox("sb-none")
+        for asked in (box.ping(), box.files.read("x"), box.exec("true"), box.shell()):
+            with pytest.raises(sandmesh.NotFoundError) as caught:
+                await asked
+            assert caught.value.sandbox == "sb-none"
 
 
 async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend: Backend) -> None:
@@ -75,20 +78,66 @@ async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend:
     assert own_backend.made == []
 
 
-async def test_a_command_whose_server_is_gone_for_good_is_a_typed_error(
+async def _read(parts: AsyncIterable[object]) -> None:
+    async for _ in parts:
+        pass
+
+
+async def _endless() -> AsyncIterator[bytes]:
+    while True:
+        yield bytes(65536)
+        await asyncio.sleep(0.005)
+
+
+ASKED: dict[str, Callable[[sandmesh.Mesh, sandmesh.Sandbox], Awaitable[object]]] = {
+    "exec": lambda _, box: box.exec("true"),
+    "start": lambda _, box: box.start("true"),
+    "shell": lambda _, box: box.shell(),
+    "terminal": lambda _, box: box.terminal(),
+    "ping": lambda _, box: box.ping(),
+    "stat": lambda _, box: box.files.stat("."),
+    "read": lambda _, box: box.files.read("x"),
+    "write": lambda _, box: box.files.write("x", "y"),
+    "upload": lambda _, box: box.files.write("x", _endless()),
+    "search": lambda _, box: box.files.search("x"),
+    "sha256": lambda _, box: box.files.sha256("x"),
+    "watch": lambda _, box: _read(box.files.watch(".")),
+    "acquire": lambda mesh, _: mesh.acquire("host"),
+    "list": lambda mesh, _: mesh.list(),
+    "events": lambda mesh, _: _read(mesh.events()),
+}
+
+
+async def test_with_the_server_gone_all_that_is_under_way_and_all_that_is_asked_ends_as_a_typed_error(
     own_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_SERVER_GONE_S", 3.0)
+    monkeypatch.setattr(absence, "GONE_S", 2.0)
     mesh = await own_backend.connect()
     box = await mesh.acquire("host")
-    running = asyncio.create_task(box.exec("sleep 600"))
-    await asyncio.sleep(0.5)
+    # Nobody answers here but the pool: all of these wait.
+    waiting = {name: asyncio.ensure_future(ask(mesh, box)) for name, ask in ASKED.items()}
+    waiting["exec"] = asyncio.ensure_future(box.exec("sleep 600"))
+    waiting["read"] = asyncio.ensure_future(box.files.read("big"))
+    for name in ("acquire", "list"):
+        await waiting.pop(name)
     own_backend.order("kill_server")
+    gone = {}
+    for name, work in waiting.items():
+        with pytest.raises(sandmesh.ConnectionError) as caught:
+            await work
+        gone[name] = caught.value
+    assert {error.reason for error in gone.values()} == {"server_gone"}
+    assert (gone["exec"].sandbox, gone["exec"].started) == (box.id, "unknown")
+    for name, ask in ASKED.items():
+        with pytest.raises(sandmesh.ConnectionError) as caught:
+            await ask(mesh, box)
+        assert (name, caught.value.reason) == (name, "server_gone")
     with pytest.raises(sandmesh.ConnectionError) as caught:
-        await asyncio.wait_for(running, 60)
-    assert (caught.value.sandbox, caught.value.started) == (box.id, "unknown")
+        await box.exec("true")
+    assert (caught.value.sandbox, caught.value.started) == (box.id, "no")
     own_backend.order("restart_server")
     await mesh.close()
+    assert own_backend.made == []
 
 
 async def test_users_of_one_name_do_not_get_each_others_answers(backend: Backend) -> None:

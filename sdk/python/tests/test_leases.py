@@ -43,6 +43,35 @@ async def test_connect_and_acquire_work_with_await_and_with_async_with(backend: 
         await mesh.acquire("host")
 
 
+@pytest.mark.limit(90)
+async def test_with_the_server_gone_for_a_lease_and_longer_the_sandbox_is_known_as_lost(own_backend: Backend) -> None:
+    mesh = await own_backend.connect(lease=1)
+    box = await mesh.acquire("host")
+    running = asyncio.create_task(box.exec("sleep 600"))
+    reading = asyncio.create_task(box.files.stat("x"))
+    told = asyncio.get_running_loop().create_future()
+    box.on_lost(told.set_result)
+    await asyncio.sleep(0)
+    own_backend.order("kill_server")
+    assert isinstance(await told, sandmesh.SandboxLostError)
+    assert "its lease of 1 s could not be renewed for 1" in str(told.result())
+    for asked in (running, reading, box.exec("true"), box.files.stat("x")):
+        with pytest.raises(sandmesh.SandboxLostError) as caught:
+            await asked
+        assert (caught.value.reason, caught.value.sandbox) == ("expired", box.id)
+    own_backend.order("restart_server")
+    await mesh.close()
+    assert own_backend.made == []
+
+
+async def test_a_run_may_be_closed_after_its_connection(backend: Backend) -> None:
+    mesh = await backend.connect()
+    async with mesh.run("late") as run:
+        await run.acquire("host")
+        await mesh.close()
+        assert backend.made == []
+
+
 async def test_closing_leaves_nothing_also_what_is_still_being_acquired(backend: Backend) -> None:
     mesh = await backend.connect()
     await asyncio.gather(*(mesh.acquire("host") for _ in range(3)), mesh.run("other").acquire("host"))

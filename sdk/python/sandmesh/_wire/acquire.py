@@ -18,7 +18,7 @@ from .caller import Caller
 from .ids import new_uuid7
 
 # Beside the acquire's own time limit, which the pool itself answers at: only a lost answer is waited for longer.
-_SLACK_S = 3.0
+_SLACK_S = 1.0
 # Seldom, since ten thousand may wait in the queue; a reconnect asks again at once.
 _AGAIN_S = 10.0
 # A pool that restarts is back within this.
@@ -41,7 +41,7 @@ async def acquire(caller: Caller, request: dict[str, Any], chosen_id: bool) -> d
         try:
             left = max(0.001, give_up_at - time.monotonic())
             grant = await caller.pool("acquire", asked, timeout=left, again_after=_AGAIN_S, absent=_POOL_ABSENT_S)
-            await _confirm(caller, grant)
+            await _confirm(caller, grant, give_up_at)
             return grant
         except _LateError as late:
             if chosen_id or attempt == _TRIES or time.monotonic() > give_up_at:
@@ -56,10 +56,13 @@ async def acquire(caller: Caller, request: dict[str, Any], chosen_id: bool) -> d
     raise AssertionError("each try returned or raised")
 
 
-async def _confirm(caller: Caller, grant: dict[str, Any]) -> None:
+async def _confirm(caller: Caller, grant: dict[str, Any], give_up_at: float) -> None:
     request = {"sandbox": grant["sandbox"], "generation": grant["generation"]}
     try:
-        await caller.pool("confirm", request, timeout=max(5.0, grant["confirm_ms"] / 1000), again_after=1.0)
+        # Also of a grant that came at the last moment.
+        left = max(_SLACK_S, give_up_at - time.monotonic())
+        timeout = min(left, max(5.0, grant["confirm_ms"] / 1000))
+        await caller.pool("confirm", request, timeout=timeout, again_after=1.0)
     except (NotFoundError, LeaseLostError) as error:
         raise _LateError from error
 

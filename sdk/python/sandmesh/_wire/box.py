@@ -9,15 +9,17 @@ from typing import Any, Literal, Protocol
 
 from ..errors import (
     LeaseLostError,
+    NotFoundError,
     SandboxLostError,
     SandmeshError,
     Started,
     UnreachableError,
 )
-from .caller import Caller, Target
+from .caller import Caller, Target, nothing
+from .news import hear_losses
+from .silence import Silence
 
 _PING_S = 5.0
-_PAGE = 1000
 TICK_S = 0.5
 
 
@@ -101,6 +103,10 @@ class Box:
         self.lifeline = lifeline
         self.target = target
         self.run = run
+        # How many wait for it now.
+        self._waiting = 0
+        self._listening = False
+        self._unhear: Callable[[], None] = lambda: None
         self._inquiry: asyncio.Task[Literal["here", "away"]] | None = None
 
     @property
@@ -110,12 +116,14 @@ class Box:
     async def call(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
         """One request with one answer; a loss that it tells of goes to the lifeline, and one known of is told."""
         self.lifeline.throw_if_lost()
+        silence = Silence(self)
+        self.pulse.add(silence)
         try:
             return await self.caller.sandbox(
                 self.target,
                 verb,
                 request,
-                between=self.lifeline.throw_if_lost,
+                heed=self.lifeline.on_lost,
                 # It may only be reconnecting; the pool knows whether it is gone.
                 on_absent=lambda: self.caller.behind(self.inquire()),
                 **options,
@@ -124,8 +132,11 @@ class Box:
             self.note(error)
             if isinstance(error, UnreachableError):
                 await self.inquire()
-                self.lifeline.throw_if_lost()
+            self.lifeline.throw_if_lost()
             raise
+        finally:
+            self.pulse.discard(silence)
+            silence.end()
 
     def note(self, error: SandmeshError) -> None:
         """Lets the lifeline know where ``error`` says that the sandbox is not ours any more."""
@@ -149,31 +160,63 @@ class Box:
         except SandmeshError as error:
             self.note(error)
             if isinstance(error, UnreachableError):
-                await self._ask_pool()
+                await self._ask_pool(self._unlisted)
             return "away"
 
-    async def _ask_pool(self) -> None:
+    def waiting_begins(self) -> None:
+        self._waiting += 1
+
+    def waiting_ends(self) -> None:
+        self._waiting -= 1
+        if self._waiting == 0:
+            unhear, self._unhear, self._listening = self._unhear, lambda: None, False
+            unhear()
+
+    def listen(self) -> None:
+        """A handle by id does not know its run, whose holder hears of losses at once: who waits longer asks for it, and
+        hears of them too."""
+        if self.run is None and not self._listening:
+            self._listening = True
+            self.caller.behind(self._listen())
+
+    async def _listen(self) -> None:
+        run = await self._ask_pool(nothing)
+        if run is None or self._waiting == 0:
+            return
+        unhear = await hear_losses(self.caller.link, run, self._heard)
+        if self._waiting == 0:
+            unhear()
+        else:
+            self._unhear()
+            self._unhear = unhear
+
+    def _heard(self, sandbox: str, reason: str) -> None:
+        if sandbox == self.id:
+            self._lost(reason)
+
+    async def _ask_pool(self, unlisted: Callable[[], None]) -> str | None:
+        """Its run, where it lives; a loss goes to the lifeline. ``unlisted`` is called where the pool has none such."""
         try:
-            after: str | None = None
-            while True:
-                request: dict[str, Any] = {"limit": _PAGE}
-                request |= {"run": self.run} if self.run else {}
-                request |= {"after": after} if after else {}
-                page = await self.caller.pool("list", request, timeout=_PING_S, absent=0)
-                for view in page["sandboxes"]:
-                    if view["sandbox"] == self.id:
-                        if view["state"] in ("lost", "gone", "releasing", "failed"):
-                            self._lost(view.get("reason", view["state"]))
-                        return
-                after = page.get("next")
-                if after is None:
-                    break
-            self._lost("deleted")
+            page = await self.caller.pool("list", {"sandbox": self.id}, timeout=_PING_S, absent=0)
         except SandmeshError:
             # The pool is not there or busy: nothing is known, and it is asked again at the next silence.
-            return
+            return None
+        view = next((view for view in page["sandboxes"] if view["sandbox"] == self.id), None)
+        if view is not None and view["state"] not in ("lost", "gone", "releasing", "failed"):
+            return str(view["run"]) if "run" in view else None
+        if view is not None:
+            self._lost(view.get("reason", view["state"]))
+        # An older pool lists them all.
+        elif page.get("next") is None:
+            unlisted()
+        return None
+
+    def _unlisted(self) -> None:
+        if self.run is not None:
+            self._lost("deleted")
+        else:
+            self.lifeline.fail(NotFoundError(f"there is no sandbox {self.id}", sandbox=self.id))
 
     def _lost(self, reason: str) -> None:
-        self.lifeline.fail(
-            SandboxLostError(f"sandbox {self.id} is not there any more ({reason})", sandbox=self.id, reason=reason)
-        )
+        message = f"sandbox {self.id} is not there any more ({reason})"
+        self.lifeline.fail(SandboxLostError(message, sandbox=self.id, reason=reason))

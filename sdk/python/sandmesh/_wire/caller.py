@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import (
-    ConnectionError,
     DeadlineError,
     PoolUnavailableError,
     SandmeshError,
@@ -19,6 +18,7 @@ from ..errors import (
 from .arguments import check_arguments
 from .codec import encode, parse_answer
 from .link import Link
+from .lost import may_be_lost
 from .subjects import POOL, pool_subject, sandbox_subject
 
 CALL_TIMEOUT_S = 30.0
@@ -40,6 +40,10 @@ class Target:
 
     sandbox: str
     fence: dict[str, Any]
+
+
+Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
+"""Calls what it is given when the waiting is over for another reason; returns what takes that back."""
 
 
 def nothing() -> None:
@@ -80,7 +84,7 @@ class Caller:
         again_after: float | None = None,
         once: bool = False,
         absent: float = ABSENT_S,
-        between: Callable[[], None] = nothing,
+        heed: Heed | None = None,
         on_absent: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
@@ -91,9 +95,7 @@ class Caller:
             again_after = AGAIN_S
         patience = Patience(timeout, again_after, absent)
         request = {**target.fence, **request}
-        return await self._call(
-            target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, between, on_absent
-        )
+        return await self._call(target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, heed, on_absent)
 
     async def _call(
         self,
@@ -102,24 +104,32 @@ class Caller:
         request: dict[str, Any],
         message: str,
         patience: Patience,
-        between: Callable[[], None] = nothing,
+        heed: Heed | None = None,
         on_absent: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         body = encode({"version": 1, **request})
         while True:
             self.throw_if_closed()
-            between()
             try:
-                answer = await self.link.request(responder, subject, body, patience.next_try())
+                answer = await self.link.request(responder, subject, body, patience.next_try(), heed)
             except SandmeshError as error:
                 self.throw_if_closed()
                 if isinstance(error, UnreachableError):
                     on_absent()
-                await patience.judge(error)
+                try:
+                    await patience.judge(error)
+                except DeadlineError as last:
+                    # The link's own speaks of the last try alone.
+                    raise self._overdue(responder, patience) from last
             else:
                 return parse_answer(message, answer)
 
+    def _overdue(self, responder: str, patience: Patience) -> DeadlineError:
+        message = f"no answer from {responder} within {patience.waited():.1f} s{self.link.absence.words}"
+        return DeadlineError(message, sandbox=None if responder == POOL else responder)
+
     def throw_if_closed(self) -> None:
+        """Also where its server is gone."""
         self.link.check_usable()
 
     def behind(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -147,7 +157,8 @@ class Patience:
     """How often and how long one call is tried."""
 
     def __init__(self, timeout: float, again_after: float | None, absent: float) -> None:
-        self._deadline = time.monotonic() + timeout
+        self._begun = time.monotonic()
+        self._deadline = self._begun + timeout
         self._again_after = again_after
         self._absent = absent
         self._absent_since: float | None = None
@@ -157,11 +168,13 @@ class Patience:
         left = max(0.001, self._deadline - time.monotonic())
         return left if self._again_after is None else min(left, self._again_after)
 
+    def waited(self) -> float:
+        return time.monotonic() - self._begun
+
     async def judge(self, error: SandmeshError) -> None:
         """Returns when it is time to try again; raises ``error`` where it is not to be tried again."""
         absent = isinstance(error, UnreachableError)
-        unanswered = isinstance(error, DeadlineError | ConnectionError)
-        if not absent and not (unanswered and self._again_after is not None):
+        if not absent and not (may_be_lost(error) and self._again_after is not None):
             raise error
         now = time.monotonic()
         if absent:

@@ -9,10 +9,11 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError, UnreachableError
+from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError
 from .answers import AnswerStream
 from .box import Box
 from .codec import encode, parse_frame
+from .lost import may_be_lost
 from .schema import limit
 from .subjects import sandbox_subject
 
@@ -45,8 +46,7 @@ async def download_frames(
         except SandmeshError as error:
             box.note(error)
             box.lifeline.throw_if_lost()
-            lost = isinstance(error, ConnectionError | DeadlineError | UnreachableError)
-            again = lost and (verb == "read" or got == 0) and box.caller.link.closed_error is None
+            again = may_be_lost(error) and (verb == "read" or got == 0)
             if not again or time.monotonic() - moved_at > _GIVE_UP_S:
                 raise
         if await box.inquire() == "away":

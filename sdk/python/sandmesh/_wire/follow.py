@@ -8,7 +8,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import (
     ConnectionError,
@@ -19,56 +19,28 @@ from ..errors import (
     UnreachableError,
 )
 from .answers import AnswerStream
-from .box import TICK_S, Box
+from .box import Box
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
+from .lost import may_be_lost
+from .progress import STREAMS, Frame, Progress
 from .schema import limit
+from .silence import Silence
 from .subjects import sandbox_subject
 
-# No frame for this long: find out whether the sandbox is there.
-_FIRST_QUIET_S = 5.0
-_QUIET_S = 15.0
 # No frame for this long: ask again by the id, in case the answer was lost on the daemon's side.
 _REASK_S = 60.0
-# A server that restarts, or fails over, is back well within this; who waits longer waits for one that is gone.
-_SERVER_GONE_S = 60.0
+# At the caller's limit the sandbox has this long to say that it is there.
+_OVERDUE_S = 1.0
 # Answers with missing bytes, one after another, after which they count as lost for good.
 _MAX_GAPS = 5
-STREAMS = ("stdout", "stderr")
-
-Frame = dict[str, Any]
 
 
-class Progress:
-    """How far each stream has come: what was received, and whether it fits."""
-
-    def __init__(self, gaps_are_loss: bool, start: dict[str, int]) -> None:
-        """With ``keep="tail"`` what is left out stands before what is sent, so a gap is no loss."""
-        self._gaps_are_loss = gaps_are_loss
-        self._start = {name: start.get(name, 0) for name in STREAMS}
-        self.next = dict(self._start)
-        self.got = dict.fromkeys(STREAMS, 0)
-
-    def take(self, stream: str, offset: int, data: bytes) -> bytes | None:
-        """The new bytes of a chunk; None where bytes before it were lost on the way."""
-        known = self.next[stream] - offset
-        if known < 0 and self._gaps_are_loss:
-            return None
-        fresh = data[known:] if known > 0 else data
-        if fresh:
-            self.next[stream] = max(self.next[stream], offset + len(data))
-            self.got[stream] += len(fresh)
-        return fresh
-
-    def complete(self, end: Frame) -> bool:
-        """Whether, with the end frame's own output, all is there that the totals speak of."""
-        for stream in STREAMS:
-            totals = end["totals"][stream]
-            start = self._start[stream] if self._gaps_are_loss else 0
-            kept = totals["total_bytes"] - totals["dropped_bytes"] - start
-            if self.got[stream] + len(end.get(stream, b"")) < kept:
-                return False
-        return True
+class Patience(NamedTuple):
+    limit_s: float
+    """The caller's."""
+    grace_s: float
+    """How much longer a sandbox that is there is waited for: it ends the command at its limit, and with some grace."""
 
 
 class Follower:
@@ -82,16 +54,21 @@ class Follower:
         *,
         start: dict[str, int] | None = None,
         keep: str | None = None,
-        patience: float | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.started: Started = "yes" if exec is None else "no"
-        box.caller.throw_if_closed()
         box.lifeline.throw_if_lost(self.started)
         self._box = box
+        try:
+            box.caller.throw_if_closed()
+        except SandmeshError as error:
+            raise self._told(error) from None
         self._id = command_id
         self._exec = exec
         self._progress = Progress(keep != "tail", start or {})
-        self._deadline = None if patience is None else time.monotonic() + patience
+        self._patience = patience
+        self._begun = time.monotonic()
+        self._asking = False
         self._credit_bytes = limit("default_credit_bytes")
         self._granted = dict.fromkeys(STREAMS, 0)
         self._started_before: Started = self.started
@@ -100,9 +77,7 @@ class Follower:
         self._failure: SandmeshError | None = None
         self._heard = False
         self._heard_at = time.monotonic()
-        self._inquired_at: float | None = None
-        self._away = False
-        self._server_away_s = 0.0
+        self._silence: Silence | None = None
         self._gaps = 0
         self._absent_since: float | None = None
         self._wait = 0.05
@@ -129,6 +104,7 @@ class Follower:
     async def frames(self) -> AsyncGenerator[Frame, None]:
         """Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame."""
         unsubscribe = self._box.lifeline.on_lost(lambda error: self.stop(error.with_started(self.started)))
+        self._silence = Silence(self._box, self._ask_again)
         self._box.pulse.add(self)
         try:
             while True:
@@ -149,6 +125,7 @@ class Follower:
                 await self._before_next()
         finally:
             unsubscribe()
+            self._silence.end()
             self._box.pulse.discard(self)
 
     async def _read(self, stream: AnswerStream) -> AsyncGenerator[Frame, None]:
@@ -196,7 +173,7 @@ class Follower:
         if self.started == "no":
             self.started = "unknown"
         stream = await link.open(self._box.id, sandbox_subject(link.tenant, self._box.id, verb), body)
-        self._heard_at, self._inquired_at = time.monotonic(), None
+        self._heard_now()
         return stream
 
     def _hear(self) -> None:
@@ -204,7 +181,12 @@ class Follower:
         self.started = "yes"
         self._absent_since = None
         self._wait = 0.05
-        self._heard_at, self._inquired_at = time.monotonic(), None
+        self._heard_now()
+
+    def _heard_now(self) -> None:
+        self._heard_at = time.monotonic()
+        if self._silence is not None:
+            self._silence.heard()
 
     async def _credit(self, name: str) -> None:
         """Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time."""
@@ -243,10 +225,14 @@ class Follower:
             if now - self._absent_since <= ABSENT_S:
                 self._box.caller.behind(self._box.inquire())
                 return
-        elif isinstance(error, ConnectionError | DeadlineError):
-            if self._box.caller.link.closed_error is None:
-                return
-        raise error.with_started(self.started)
+        elif may_be_lost(error):
+            return
+        raise self._told(error)
+
+    def _told(self, error: SandmeshError) -> SandmeshError:
+        told = error.with_started(self.started)
+        told.sandbox = told.sandbox or self._box.id
+        return told
 
     async def _before_next(self) -> None:
         await asyncio.sleep(self._wait * random.uniform(0.5, 1.5))
@@ -264,30 +250,32 @@ class Follower:
         self._ask_again()
 
     def on_tick(self, now: float) -> None:
-        if self._deadline is not None and now >= self._deadline:
-            message = f"sandbox {self._box.id} did not answer in time"
-            self.stop(DeadlineError(message, sandbox=self._box.id, started=self.started))
-            return
-        # Counted by ticks: a loop that was blocked has not tried to connect all that time.
-        self._server_away_s = 0.0 if self._box.caller.link.connected else self._server_away_s + TICK_S
-        if self._server_away_s >= _SERVER_GONE_S:
-            message = f"the server has been away for {_SERVER_GONE_S:.0f} s; sandbox {self._box.id} may still be at it"
-            self.stop(ConnectionError(message, sandbox=self._box.id, started=self.started))
-            return
+        if self._patience is not None and now - self._begun >= self._patience.limit_s:
+            self._overdue(self._patience, now)
         if now - self._heard_at > _REASK_S:
-            self._heard_at, self._inquired_at = now, None
+            self._heard_now()
             self._ask_again()
-            return
-        since = self._heard_at if self._inquired_at is None else max(self._heard_at, self._inquired_at)
-        if now - since > (_FIRST_QUIET_S if self._inquired_at is None else _QUIET_S):
-            self._inquired_at = now
+        elif self._silence is not None:
+            self._silence.on_tick(now)
+
+    def _overdue(self, patience: Patience, now: float) -> None:
+        if now - self._begun >= patience.limit_s + patience.grace_s:
+            self._late()
+        elif not self._asking and self._failure is None:
+            self._asking = True
             self._box.caller.behind(self._look())
 
     async def _look(self) -> None:
-        found = await self._box.inquire()
-        # It was cut off and is back: what it published meanwhile may be lost.
-        if found == "here" and self._away:
-            self._ask_again()
-        self._away = found == "away"
-        if self._away:  # look again soon
-            self._inquired_at = time.monotonic() - _QUIET_S + _FIRST_QUIET_S / 5
+        try:
+            here = await asyncio.wait_for(self._box.inquire(), _OVERDUE_S) == "here"
+        except asyncio.TimeoutError:
+            here = False
+        self._asking = False
+        # Where it is lost, that has been told by now.
+        if not here:
+            self._late()
+
+    def _late(self) -> None:
+        waited = time.monotonic() - self._begun
+        message = f"sandbox {self._box.id} did not answer within {waited:.1f} s{self._box.caller.link.absence.words}"
+        self.stop(DeadlineError(message, sandbox=self._box.id, started=self.started))

@@ -27,13 +27,15 @@ from ..errors import (
     UnreachableError,
 )
 from ..settings import Settings
+from .absence import Absence
 from .answers import AnswerStream
 from .ids import random_name
 from .subjects import reply_subject, reply_wildcard
 
 log = logging.getLogger("sandmesh")
 
-PING_INTERVAL_S = 15
+# A server that hangs ends no connection: two of these later it is given up.
+PING_INTERVAL_S = 5
 _REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
@@ -60,7 +62,8 @@ class Link:
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
         self._connecting = True
-        self._absences = 0
+        self._refusals = 0
+        self.absence = Absence(self.loop, self._server_gone)
         self._closing = False
 
     @property
@@ -75,7 +78,7 @@ class Link:
         self._reconnect_handlers.append(handler)
 
     def on_end(self, handler: Callable[[], None]) -> Callable[[], None]:
-        """``handler`` is called when the connection is closed for good. Returns what takes it back."""
+        """``handler`` is called when the connection is closed for good, or its server gone. Returns what ends that."""
         self._end_handlers.add(handler)
         return lambda: self._end_handlers.discard(handler)
 
@@ -125,6 +128,8 @@ class Link:
             raise ConnectionError("this connection is of the process that forked this one: connect again here")
         if asyncio.get_running_loop() is not self.loop:
             raise ConnectionError("this connection belongs to another event loop: connect in the one that uses it")
+        if self.absence.error is not None:
+            raise self.absence.error
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         self.check_usable()
@@ -148,14 +153,25 @@ class Link:
             raise
         return stream
 
-    async def request(self, responder: str, subject: str, data: bytes, timeout: float) -> bytes:
-        """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError."""
+    async def request(
+        self,
+        responder: str,
+        subject: str,
+        data: bytes,
+        timeout: float,
+        heed: Callable[[Callable[[SandmeshError], None]], Callable[[], None]] | None = None,
+    ) -> bytes:
+        """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError, and what
+        ``heed`` tells meanwhile."""
         stream = await self.open(responder, subject, data)
+        unheed = None if heed is None else heed(stream.fail)
         late = DeadlineError(f"no answer from {responder} within {timeout:.1f} s")
         timer = self.loop.call_later(timeout, self._late, stream, late)
         try:
             return await stream.next()
         finally:
+            if unheed is not None:
+                unheed()
             timer.cancel()
             stream.close()
 
@@ -173,13 +189,21 @@ class Link:
             with contextlib.suppress(asyncio.TimeoutError, OSError, nats.errors.Error):
                 # What cannot be sent any more has nobody to read it.
                 await asyncio.wait_for(self._nc.close(), 2)
-        self._end(ConnectionError("the connection to the mesh is closed"))
+        self._end(ConnectionError("the connection to the mesh is closed", reason="closed"))
 
     def _end(self, error: SandmeshError) -> None:
+        self.absence.end()
         if self.closed_error is None:
             self.closed_error = error
         for stream in list(self._streams.values()):
             stream.fail(self.closed_error)
+        for handler in list(self._end_handlers):
+            handler()
+
+    def _server_gone(self) -> None:
+        for stream in list(self._streams.values()):
+            if self.absence.error is not None:
+                stream.fail(self.absence.error)
         for handler in list(self._end_handlers):
             handler()
 
@@ -208,8 +232,8 @@ class Link:
             self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
             # Nobody listens there, which is told when each was tried, and not at the end of the time.
-            self._absences += 1
-            if self._absences >= len(self.settings.urls):
+            self._refusals += 1
+            if self._refusals >= len(self.settings.urls):
                 message = f"no NATS server answers at {', '.join(self.settings.urls)}: {error}"
                 self._refuse(ConnectionError(message))
 
@@ -217,7 +241,12 @@ class Link:
         if not self._refused.done():
             self._refused.set_result(error)
 
+    async def _on_disconnected(self) -> None:
+        if not self._closing and not self._connecting:
+            self.absence.begin()
+
     async def _on_reconnected(self) -> None:
+        self.absence.end()
         # Answers that were on their way are lost, so each asker decides whether to ask again.
         again = ConnectionError("the connection was lost and is back; the answer may be lost")
         for stream in list(self._streams.values()):
@@ -229,7 +258,7 @@ class Link:
         if self._refused.done():
             self._end(self._refused.result())
         elif not self._closing:
-            self._end(ConnectionError(f"the connection to the mesh closed: {self._last_error}"))
+            self._end(ConnectionError(f"the connection to the mesh closed: {self._last_error}", reason="closed"))
 
     async def _connect(self, name: str, timeout: float) -> None:
         credentials = self.settings.credentials
@@ -243,6 +272,7 @@ class Link:
             user_jwt_cb=lambda: bytearray(credentials.jwt.encode()),
             signature_cb=lambda nonce: credentials.sign(nonce),
             error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_closed,
             max_reconnect_attempts=-1,

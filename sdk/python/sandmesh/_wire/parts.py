@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Union
 
-from ..errors import ConnectionError, DeadlineError, InvalidRequestError, SandmeshError, UnreachableError
+from ..errors import InvalidRequestError, SandmeshError
+from .lost import may_be_lost
 from .schema import limit
 
 Source = Union[Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
@@ -110,7 +111,7 @@ async def _settle_oldest(flying: deque[tuple[Part, asyncio.Future[object]]], sen
             flying.popleft()
             return
         except SandmeshError as error:
-            lost = isinstance(error, DeadlineError | ConnectionError | UnreachableError)
+            lost = may_be_lost(error)
             # A part that overtook the one before it, which came later, is refused for the gap; more often than this in
             # a row it is the other side that has lost what it had.
             gap = isinstance(error, InvalidRequestError) and error.field == "offset"

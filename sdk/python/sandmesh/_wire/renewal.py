@@ -22,6 +22,8 @@ from .link import Link, connect_link
 log = logging.getLogger("sandmesh")
 
 _EXIT_S = 20.0
+DEAD_MAN_S = 10.0
+"""A daemon outlives its lease by some seconds, so that the pool comes first; after these it has ended itself."""
 _RELEASES_AT_ONCE = 32
 
 
@@ -38,16 +40,26 @@ def next_try(lease_s: float) -> float:
 class _Run:
     lease_s: float
     due: float
+    renewed_at: float
+    """When the last renewal was sent that arrived, or may have."""
 
 
 class Renewer:
-    """``on_unknown`` is called from the renewing thread when the pool does not know a run."""
+    """``on_unknown`` is called from the renewing thread when the pool does not know a run; ``on_lapsed``, with the
+    lease and when it was renewed last, when with the server away none has arrived for the whole lease and longer."""
 
-    def __init__(self, settings: Settings, own_run: str, on_unknown: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        own_run: str,
+        on_unknown: Callable[[str], None],
+        on_lapsed: Callable[[str, float, float], None],
+    ) -> None:
         self._settings = settings
         self.own_run: str | None = own_run
         """Released as a whole, which costs one message; None where it may not be."""
         self._on_unknown = on_unknown
+        self._on_lapsed = on_lapsed
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
         self._leases: dict[str, str] = {}
@@ -79,7 +91,7 @@ class Renewer:
         with self._lock:
             known = self._runs.get(run)
             if known is None or known.lease_s != lease_s:
-                self._runs[run] = _Run(lease_s, time.monotonic() + next_renewal(lease_s))
+                self._runs[run] = _Run(lease_s, time.monotonic() + next_renewal(lease_s), time.monotonic())
             if self._thread is None and not self._stopping:
                 # A daemon: a forgotten mesh must not keep the process from ending.
                 self._thread = threading.Thread(target=self._work, name="sandmesh-renewal", daemon=True)
@@ -128,7 +140,9 @@ class Renewer:
                 now = time.monotonic()
                 with self._lock:
                     due = [(name, run) for name, run in self._runs.items() if run.due <= now]
-                if due and caller is not None:
+                if caller is None:
+                    self._tell_lapsed(due)
+                elif due:
                     await asyncio.gather(*(self._renew(caller, *each) for each in due))
                 await self._pause()
         finally:
@@ -161,9 +175,11 @@ class Renewer:
         asked_at = time.monotonic()
         request = {"run": name, "lease_ms": round(run.lease_s * 1000)}
         patience = min(5.0, run.lease_s / 3)
+        # It may arrive, whether or not an answer comes; what is sent while the server is away does not.
+        away = not caller.link.connected
         try:
             await caller.pool("renew", request, timeout=patience, again_after=patience / 2, absent=patience / 2)
-            run.due = asked_at + next_renewal(run.lease_s)
+            run.due, run.renewed_at = asked_at + next_renewal(run.lease_s), asked_at
             self.renewals += 1
         except NotFoundError:
             run.due = time.monotonic() + next_renewal(run.lease_s)
@@ -172,6 +188,15 @@ class Renewer:
             # The daemons live on for the lease's time, and the pool may be back before: go on asking.
             log.warning("run %s could not be renewed, trying again: %s", name, error)
             run.due = time.monotonic() + next_try(run.lease_s)
+            if away:
+                self._tell_lapsed([(name, run)])
+            else:
+                run.renewed_at = asked_at
+
+    def _tell_lapsed(self, unrenewed: list[tuple[str, _Run]]) -> None:
+        for name, run in unrenewed:
+            if time.monotonic() - run.renewed_at >= run.lease_s + DEAD_MAN_S:
+                self._on_lapsed(name, run.lease_s, run.renewed_at)
 
     def release_at_exit(self, timeout: float) -> None:
         """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InvalidRequestError, SandboxLostError
+from ..errors import SandboxLostError
 from .box import Lifeline
 from .caller import Caller
-from .codec import decode
-from .renewal import Renewer
-from .schema import check
-from .subjects import run_event_subject
-
-_LOSSES = ("lost", "expired", "released", "failed")
+from .news import hear_losses
+from .renewal import DEAD_MAN_S, Renewer
 
 
 @dataclass
@@ -24,6 +21,7 @@ class Held:
     lease: str
     run: str
     lifeline: Lifeline = field(default_factory=Lifeline)
+    since: float = field(default_factory=time.monotonic)
 
 
 class _Run:
@@ -32,7 +30,7 @@ class _Run:
         self.held: dict[str, Held] = {}
         # Lost before its grant was here: the event overtook it.
         self.early: dict[str, str] = {}
-        self.unsubscribe: list[Callable[[], None]] = []
+        self.unhear: Callable[[], None] = lambda: None
 
 
 class Tenure:
@@ -53,12 +51,8 @@ class Tenure:
         state.acquiring += 1
         self._renewer.add(run, lease_ms / 1000)
         if state.acquiring + len(state.held) == 1:
-            link = self._caller.link
             try:
-                for what in _LOSSES:
-                    subject = run_event_subject(link.tenant, run, what)
-                    hear = await link.subscribe(subject, lambda _subject, body: self._happened(run, body))
-                    state.unsubscribe.append(hear)
+                state.unhear = await hear_losses(self._caller.link, run, lambda *loss: self._happened(run, *loss))
             except BaseException:
                 self.leave(run, None)
                 raise
@@ -87,15 +81,20 @@ class Tenure:
             self._renewer.let_go(held.lease)
             self._settle(run, state)
 
-    def _happened(self, run: str, body: bytes) -> None:
-        try:
-            event = check("event.pool", decode(body))
-        except InvalidRequestError:
-            return  # of a newer pool: what it is about is found out by asking
-        state, sandbox = self._runs.get(run), event.get("sandbox")
-        if state is None or sandbox is None:
+    def lapsed(self, run: str, lease_s: float, renewed_at: float) -> None:
+        """No renewal has arrived since: what was acquired before has ended. Still held, so that closing releases what
+        may have lived on after all."""
+        for held in self.held:
+            unrenewed = time.monotonic() - max(renewed_at, held.since)
+            if held.run == run and unrenewed >= lease_s + DEAD_MAN_S:
+                message = f"sandbox {held.sandbox} is lost: its lease of {lease_s:g} s could not be renewed for"
+                message += f" {unrenewed:.0f} s, with the server away"
+                held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="expired"))
+
+    def _happened(self, run: str, sandbox: str, reason: str) -> None:
+        state = self._runs.get(run)
+        if state is None:
             return
-        reason = event.get("reason", event["what"])
         if sandbox in state.held:
             self._lose(state, sandbox, reason)
         elif state.acquiring > 0:
@@ -113,8 +112,7 @@ class Tenure:
             return
         del self._runs[run]
         self._renewer.remove(run)
-        for unsubscribe in state.unsubscribe:
-            unsubscribe()
+        state.unhear()
 
     async def quiet(self) -> None:
         """Returns when no acquire is under way."""
