@@ -6,7 +6,6 @@ import {
   SandboxLostError,
   type SandmeshError,
   toSandmeshError,
-  UnreachableError,
 } from "../../broker/contract/index.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
@@ -57,8 +56,6 @@ export async function withMesh(
     try {
       process.exitCode =
         (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;
-    } catch (thrown) {
-      throw await explained(mesh, thrown);
     } finally {
       await mesh.close();
     }
@@ -73,15 +70,6 @@ export async function withMesh(
   } finally {
     for (const name of ENDING) process.off(name, stop);
   }
-}
-
-/** Where nobody listens at a sandbox, the pool knows whether there is one. */
-async function explained(mesh: Mesh, thrown: unknown): Promise<unknown> {
-  if (!(thrown instanceof UnreachableError) || thrown.sandbox === undefined) return thrown;
-  const { sandbox } = thrown;
-  const listed = await mesh.list({}).catch(() => undefined);
-  if (listed === undefined || listed.some((each) => each.sandbox === sandbox)) return thrown;
-  return new NotFoundError(`there is no sandbox ${sandbox}`, { sandbox, cause: thrown });
 }
 
 const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
@@ -105,11 +93,13 @@ export async function withOutput(
   }
 }
 
+const ENDED = ["deleted", "released", "expired"];
+
 /** Beside a command's own exit code there is no room for more than one of ours. */
 export function statusOf(error: SandmeshError, failed: number = EXIT.failed): number {
   if (failed !== EXIT.failed) return failed;
   if (error instanceof InvalidRequestError) return EXIT.usage;
-  // One that has ended meanwhile is not there either.
-  const gone = error instanceof SandboxLostError && error.reason === "deleted";
+  // One that has ended in order, and is remembered yet, is not there either.
+  const gone = error instanceof SandboxLostError && ENDED.includes(error.reason ?? "");
   return gone || error instanceof NotFoundError ? EXIT.notFound : EXIT.failed;
 }

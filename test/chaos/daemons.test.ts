@@ -1,7 +1,7 @@
 // A sandbox's own parts killed or frozen: its callers are told, typed and in time, and no other sandbox notices.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import type { Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
-import { eventually } from "../e2e/program.ts";
+import { eventually, run } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
 import { ChaosMesh, counted, LEASE_MS, type SandboxPart, settled } from "./mesh.ts";
 
@@ -52,6 +52,18 @@ describe.each<SandboxPart>(["daemon", "keeper"])("the %s of a sandbox killed", (
     expect(error?.code).toBe("sandbox_lost");
     expect(["yes", "unknown"]).toContain(String(error?.started));
     expect(afterMs).toBeLessThan(15_000);
+    await onlyBystander();
+  });
+
+  test("while the command line, which has only the id, runs a command: it says why", async () => {
+    const box = await client.acquire({ image: "host" });
+    const words = ["deploy/sandmesh.ts", "exec", box.id, "--", counted("/tmp/log", 60, 0)];
+    const ran = run([process.execPath, ...words], { env: { SANDMESH_HOME: mesh.home } });
+    await eventually("the command began", async () => (await box.exec("test -s /tmp/log")).ok);
+    mesh.kill(mesh.sandboxPid(box.id, part));
+    const { code, stderr } = await ran;
+    const why = `sandmesh: sandbox_lost: sandbox ${box.id} is not there any more (daemon_died)\n`;
+    expect([code, stderr]).toEqual([125, why]);
     await onlyBystander();
   });
 

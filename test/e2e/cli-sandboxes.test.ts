@@ -40,7 +40,14 @@ describe("a sandbox that is kept", () => {
   test("a released or unknown sandbox is a typed error, in time", async () => {
     const ran = await here.sandmesh("exec", "sb-0000000000000", "--", "true");
     expect(ran.code).toBe(125);
-    expect(ran.stderr).toMatch(/sandmesh.*(not_found|unreachable|sandbox_lost)/);
+    expect(ran.stderr).toBe("sandmesh: not_found: there is no sandbox sb-0000000000000\n");
+    const id = await here.acquired();
+    await here.sandmesh("release", id);
+    const late = await here.sandmesh("logs", id);
+    expect([late.code, late.stderr]).toEqual([
+      3,
+      `sandmesh: sandbox_lost: sandbox ${id} is not there any more (released)\n`,
+    ]);
   });
 
   test("release of what never was is 3 and says so, and of what is gone already it is fine", async () => {
