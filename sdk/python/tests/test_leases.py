@@ -64,6 +64,19 @@ async def test_with_the_server_gone_for_a_lease_and_longer_the_sandbox_is_known_
     assert own_backend.made == []
 
 
+async def test_who_has_only_the_id_of_a_sandbox_learns_why_it_ended(backend: Backend) -> None:
+    async with backend.connect() as mesh, backend.connect() as other:
+        box = await mesh.acquire("host")
+        known = other.sandbox(box.id)
+        waiting = [asyncio.create_task(known.exec("sleep 600")), asyncio.create_task(known.files.stat("x"))]
+        await until_async("it listens", lambda: known._box._listening)
+        await box.release()
+        for asked in (*waiting, known.exec("true"), other.sandbox(box.id).files.read("x")):
+            with pytest.raises(sandmesh.SandboxLostError) as caught:
+                await asked
+            assert (caught.value.reason, caught.value.sandbox) == ("released", box.id)
+
+
 async def test_a_run_may_be_closed_after_its_connection(backend: Backend) -> None:
     mesh = await backend.connect()
     async with mesh.run("late") as run:
