@@ -31,7 +31,9 @@ static const char *const SETTINGS[] = {
   "BUN_JSC_forceRAMSize=20000000", "BUN_JSC_largeHeapSize=5000000",
   // The last tier of the compiler costs more than it gives here. Threads of compiler and collector cost memory for each,
   // and JavaScriptCore starts them when it likes, and aborts where the sandbox's commands have used up its pids.
-  "BUN_JSC_useFTLJIT=0", "BUN_JSC_useConcurrentJIT=0", "BUN_JSC_useConcurrentGC=0", "BUN_JSC_numberOfGCMarkers=1"};
+  "BUN_JSC_useFTLJIT=0", "BUN_JSC_useConcurrentJIT=0", "BUN_JSC_useConcurrentGC=0", "BUN_JSC_numberOfGCMarkers=1",
+  // No thread that keeps half a megabyte of pages ready for the heap, nor what the compiler wrote its code in.
+  "BUN_JSC_useWarmUpMarkedBlocks=0", "BUN_JSC_maximumCachedAssemblerBufferSize=16384"};
 #define OWN (sizeof SETTINGS / sizeof *SETTINGS)
 
 static int die(const char *what) {
