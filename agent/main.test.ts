@@ -29,6 +29,15 @@ afterAll(() => mesh[Symbol.asyncDispose]());
 
 const text = (data: Uint8Array | undefined): string => Buffer.from(data ?? []).toString();
 
+/** What the daemon's main thread waits for in poll, as it was asked to; 0 where it is not there. */
+function sleepsForMs(pid: number): number {
+  const [number, , , limit, , signals] = readFileSync(`/proc/${pid}/syscall`, "latin1").split(" ");
+  const POLL = "7";
+  // Other machines have ppoll only (73), with a time that is not to be read from here, and no signals.
+  if (process.arch !== "x64") return number === "73" && signals === "0x0" ? Number.POSITIVE_INFINITY : 0;
+  return number === POLL ? Number(limit) : 0;
+}
+
 async function endByTerm(daemon: TestDaemon): Promise<void> {
   process.kill(daemon.pid, "SIGTERM");
   expect(await daemon.exited).toBe(EXIT.ended);
@@ -46,6 +55,18 @@ describe("the daemon", () => {
     running.catch(() => {});
     await endByTerm(daemon);
     expect(await alive(background)).toBe(false);
+  }, 30_000);
+
+  test("sleeps until its next timer when nothing happens, and is woken by time limits, requests and signals", async () => {
+    const daemon = await mesh.start({ argv: [agent] });
+    const end = await daemon.exec({ argv: ["sleep", "74"], timeout_ms: 3000 });
+    expect(end.outcome.type).toBe("timed_out");
+    for (const answer of ["one", "two"]) {
+      await until("it sleeps for longer than the runtime's loop would", () => sleepsForMs(daemon.pid) > 2000);
+      expect(text((await daemon.exec({ shell: `echo ${answer}` })).stdout)).toBe(`${answer}\n`);
+    }
+    await until("it sleeps again", () => sleepsForMs(daemon.pid) > 2000);
+    await endByTerm(daemon);
   }, 30_000);
 
   test("starts the image's own program beside itself, with the sandbox's words and folder, and ends it with itself", async () => {

@@ -17,7 +17,9 @@ import { bytesOf, commandEnvironment, type Environment } from "./process/environ
 import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
 import { memoryLimitBytes } from "./process/oom.ts";
 import { readArguments } from "./process/options.ts";
+import { restWhenIdle } from "./process/rest.ts";
 import { settleProcess } from "./process/settle.ts";
+import { followTimers } from "./process/timers.ts";
 import { DAEMON_VERSION } from "./process/version.ts";
 
 /** How the daemon ends; what its parent (a provider, a container engine) sees. The launcher answers 5 itself. */
@@ -133,6 +135,8 @@ export async function runDaemon(args: string[]): Promise<number> {
 }
 
 async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<number> {
+  const later = globalThis.setTimeout;
+  const timers = followTimers();
   const engine = await Engine.open(await nativePath(options.native));
   const own = settleProcess(engine);
   const text = process.env.SANDMESH_BOOTSTRAP;
@@ -180,6 +184,15 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   if (endpoint === undefined) return EXIT.ended;
   const { sandbox } = bootstrap;
   log.info({ sandbox, incarnation: endpoint.incarnation, version: DAEMON_VERSION }, "ready");
+  restWhenIdle({
+    timers,
+    rest: (maxMs) => engine.rest(maxMs),
+    shrink: () => Bun.shrink(),
+    requests: () => endpoint.counters.requests,
+    connected: () => endpoint.connected,
+    now: () => performance.now(),
+    later,
+  });
   const end = await Promise.race([endpoint.ended, stopped.then(() => undefined)]);
   if (end === undefined) await endpoint.close();
   return exitCode(end);

@@ -22,7 +22,7 @@ EXPORT int engine_open(void) {
   E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   E.box[0] = malloc(BOX); E.box[1] = malloc(BOX);
   if (E.epoll < 0 || E.control < 0 || E.null_fd < 0 || !E.box[0] || !E.box[1] || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) return -errno;
-  E.wake_fd = pair[1]; E.loop = find_loop();
+  E.wake_fd = pair[1]; E.woken_fd = pair[0]; E.loop = find_loop();
   struct epoll_event e = {.events = EPOLLIN, .data.u64 = K_CONTROL};
   epoll_ctl(E.epoll, EPOLL_CTL_ADD, E.control, &e);
   pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 256 * 1024);

@@ -67,7 +67,7 @@ struct engine {
   uint32_t box_length, current, woken, blocked, draining;
   int64_t flush_at, retry_at, look_at, started_at;
   uint32_t last;                 // the command that was started last
-  int epoll, control, wake_fd, null_fd;
+  int epoll, control, wake_fd, woken_fd, null_fd;
   int loop;                      // what JavaScript's thread waits at; -1 where that is not known
   uint8_t starting;              // someone is between clone and the child's exec,
   int64_t begin_at;              // since then, or told it last to go on

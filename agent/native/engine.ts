@@ -65,6 +65,7 @@ const SYMBOLS = {
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
   engine_may_group: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_rest: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_nudge: { args: [], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_read: { args: [FFIType.u32, FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
@@ -203,6 +204,12 @@ export class Engine {
   /** Waits no longer for background processes that hold the command's pipes. */
   letGo(handle: number): void {
     this.#native.engine_let_go(handle);
+  }
+
+  /** Waits until the loop has something to do, at most that long, in which none of its timers goes off. False where that
+   * cannot be had. */
+  rest(maxMs: number): boolean {
+    return this.#native.engine_rest(maxMs) === 1;
   }
 
   /** Calls `gone` once when that process has ended; false where it is not there. */

@@ -18,6 +18,23 @@ int find_loop(void) {
   return -1;
 }
 
+/** Whether that is where `woken`, which the runtime waits for, is waited for: adding it there anew is refused then. */
+static int is_loop_of(int woken) {
+  struct epoll_event none = {0};
+  if (epoll_ctl(E.loop, EPOLL_CTL_ADD, woken, &none) < 0) return errno == EEXIST;
+  epoll_ctl(E.loop, EPOLL_CTL_DEL, woken, NULL);
+  return 0;
+}
+/** JavaScript's thread waits here while nothing happens, until its loop has something to do, at most `max_ms`: in the loop
+ * it would wake each second. Answers 0 where it cannot. */
+EXPORT int engine_rest(int max_ms) {
+  static int sure;
+  if (E.loop < 0 || (!sure && !(sure = is_loop_of(E.woken_fd)))) return 0;
+  struct pollfd p = {E.loop, POLLIN, 0};
+  poll(&p, 1, max_ms);
+  return 1;
+}
+
 /** What is to be waited for of a command: its descriptors, and the loop's. */
 static int waits(struct command *c, struct pollfd *p) {
   int n = 0;

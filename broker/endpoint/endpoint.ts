@@ -39,6 +39,7 @@ export interface Endpoint {
   /** Of the bootstrap, or of the last grant. */
   readonly generation: number;
   readonly counters: Readonly<Counters>;
+  readonly connected: boolean;
   /** Resolves when it has ended and all is closed. */
   readonly ended: Promise<End>;
   /** Hears and says nothing from now on, as a process that was stopped; but for the connection itself. For trying out

@@ -30,6 +30,7 @@ const CLOSE_SLACK_MS = 2_000;
 export class SandboxEndpoint implements Endpoint {
   readonly incarnation: string;
   readonly ended: Promise<End>;
+  connected = true;
   readonly #options: EndpointOptions;
   readonly #link: Link;
   readonly #executor: Executor;
@@ -114,6 +115,7 @@ export class SandboxEndpoint implements Endpoint {
     this.#ready();
     // A word of the pool may have been lost with the connection; to say ready again asks for it.
     this.#link.onStatus((connected) => {
+      this.connected = connected;
       this.#context.log.info({ sandbox, connected }, "the connection");
       if (connected && !this.#context.over) this.#ready();
     });
