@@ -36,6 +36,9 @@ export function reconnectDelayMs(attempt: number, delays: ReconnectDelays, rando
 /** The part of the package's publisher that its protocol object wants; nothing of ours goes through it. */
 const NO_PUBLISHER = { publish: () => {}, publishMessage: () => {}, respondMessage: () => false };
 const CRLF = Buffer.from("\r\n");
+const PING = Buffer.from("PING\r\n");
+const PONG = Buffer.from("PONG\r\n");
+const INFO = Buffer.from("INFO ");
 const NOTHING = new Uint8Array(0);
 const SMALL_BYTES = 2048;
 /** A message of the wire's greatest chunk, with what stands around it. */
@@ -79,7 +82,7 @@ export class LinkProtocol extends ProtocolHandler {
   override dial(server: Server): Promise<void> {
     const messages = new MessageParser({
       message: (arg, data) => this.#handlers.get(arg.sid)?.(arg, data),
-      line: (line) => this.parser.parse(line),
+      line: (line) => this.#line(line),
     });
     const receive = (chunk: Uint8Array) => messages.parse(chunk);
     setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, receive }) });
@@ -93,6 +96,16 @@ export class LinkProtocol extends ProtocolHandler {
     const fail = this.connectError;
     void this.transport.closed().then((error) => fail?.(error ?? new Error("the server hung up on CONNECT")));
     return dialing;
+  }
+
+  /** The usual ones are read here: the package's parser takes each character by itself, and is large enough that a start of
+   * the daemon spends a millisecond on compiling it. */
+  #line(line: Uint8Array): void {
+    const text = Buffer.from(line.buffer, line.byteOffset, line.length);
+    if (text.equals(PONG)) this.processPong();
+    else if (text.equals(PING)) this.processPing();
+    else if (text.subarray(0, INFO.length).equals(INFO)) this.processInfo(text.subarray(INFO.length));
+    else this.parser.parse(line);
   }
 
   override dispatchStatus(status: Status): void {
