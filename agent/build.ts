@@ -81,12 +81,7 @@ function compileLauncher(cc: string, machine: Machine, to: string): void {
 }
 
 function compileDaemon(machine: Machine, to: string): void {
-  const bun = process.execPath;
-  // Split, so that a start reads neither what is loaded later nor the modules of the runtime that only that needs.
-  const split = ["--splitting", "--format=esm"];
-  const options = ["--compile", "--minify", "--bytecode", ...split, `--target=${machine.target}`];
-  const closed = ["--no-compile-autoload-dotenv", "--no-compile-autoload-bunfig"];
-  command([bun, "build", ...options, ...closed, "--outfile", to, "agent/main.ts"]);
+  command([process.execPath, join(import.meta.dir, "bundle.ts"), machine.target, to]);
 }
 
 export interface BuildOptions {
