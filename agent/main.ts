@@ -1,6 +1,5 @@
 // The daemon's entry: `sandmesh-agent` starts it in a sandbox. Enrols, says ready, executes until it is released.
-import { statSync } from "node:fs";
-import { stat } from "node:fs/promises";
+import { stat, statSync } from "node:fs";
 import { type Bootstrap, InvalidRequestError, toSandmeshError } from "../broker/contract/core.ts";
 import {
   type End,
@@ -146,7 +145,7 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   const cwd = workingFolder(bootstrap);
   // The runtime's thread for files, as long as there is room for one: where commands have used up the sandbox's pids it
   // could not start it, and the request would wait for ever.
-  void stat("/");
+  stat("/", () => {});
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
   const executor = async (): Promise<Executor> => {
