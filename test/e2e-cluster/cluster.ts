@@ -1,16 +1,15 @@
 // For the tests on a cluster: who they are there, what is left of them, by the API server's word and the node's own
 // processes, and how a daemon is ended from outside. They run by test/e2e-cluster/run, which says what that makes.
-import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import pino from "pino";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
 import { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
-import { eventually } from "../e2e/program.ts";
+import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 
 const ROOT = join(import.meta.dir, "..", "..");
-const DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
 export const quiet = pino({ level: process.env.SANDMESH_TEST_LOG ?? "silent" }, pino.destination(2));
 
 export const newMesh = (): string => `test-${randomName(6)}`;
@@ -73,7 +72,7 @@ export async function killContainer(pod: string, container: string, namespace: s
   await kubectl(...of, "wait", `pod/${pod}`, "--for=jsonpath={.status.phase}=Running", "--timeout=30s");
   const path = `jsonpath={.status.containerStatuses[?(@.name=='${container}')].containerID}`;
   const id = v.parse(ContainerId, await kubectl(...of, "get", "pod", pod, "-o", path)).slice(13);
-  const ctr = ["ctr", "--address", join(DIR, "containerd.sock"), "-n", "k8s.io"];
+  const ctr = ["ctr", "--address", join(CLUSTER_DIR, "containerd.sock"), "-n", "k8s.io"];
   await output([...ctr, "tasks", "kill", "-s", "SIGKILL", id]);
 }
 
@@ -85,42 +84,5 @@ export async function removePods(mesh: string, namespace = "default"): Promise<v
   const all = ["-n", namespace, "delete", "pods", "-l", selectorOf(mesh)];
   await kubectl(...all, "--grace-period=1", "--wait=true", "--timeout=60s");
 }
-
-const apiServerPid = (): number => Number(readFileSync(join(DIR, "pids", "apiserver"), "utf8").split(" ")[0]);
-
-/** Stops the API server in its tracks while `work` runs; its connections stay. */
-export async function withFrozenApiServer(work: () => Promise<void>): Promise<void> {
-  const pid = apiServerPid();
-  process.kill(pid, "SIGSTOP");
-  try {
-    await work();
-  } finally {
-    process.kill(pid, "SIGCONT");
-  }
-}
-
-/** Kills the API server and starts it again as it was; resolves when it answers. What it wrote is in its log. */
-export async function restartApiServer(): Promise<void> {
-  const file = join(DIR, "pids", "apiserver");
-  const pid = apiServerPid();
-  const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
-  process.kill(pid, "SIGKILL");
-  const log = openSync(join(DIR, "log", "apiserver.log"), "a");
-  const child = Bun.spawn(["setsid", ...argv], { stdio: ["ignore", log, log] });
-  child.unref();
-  closeSync(log);
-  // As test/cluster names processes: with their start, so that another one with the same number is not taken for it.
-  const began = readFileSync(`/proc/${child.pid}/stat`, "utf8")
-    .replace(/^.*\) /s, "")
-    .split(" ")[19];
-  writeFileSync(file, `${child.pid} ${began}\n`);
-  await eventually("the API server", () => ready(), 60_000);
-}
-
-const ready = (): Promise<boolean> =>
-  kubectl("get", "--raw", "/readyz").then(
-    () => true,
-    () => false,
-  );
 
 export const inCheckout = (...path: string[]): string => join(ROOT, ...path);

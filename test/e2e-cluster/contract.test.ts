@@ -1,32 +1,12 @@
 // The kubernetes provider passes the contract that all providers pass, with the real daemon in pods of the real node.
-import type { SandboxSpec } from "../../broker/contract/index.ts";
-import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import { describeProvider } from "../../pool/provider/contract.test-suite.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
+import { unheard } from "../../pool/testing/request.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { killDaemon, newMesh, podsOf, processesOf, quiet, removePods, settingsFor } from "./cluster.ts";
 
 const BURIED_WITHIN_MS = 3_000;
-const keys = keyRingOf(createOperatorKeys());
-
-/** Nobody listens on port 1: these daemons go on trying, as they would while their server starts. */
-const request = (sandbox: string, spec: SandboxSpec, maxLifeMs: number) => ({
-  sandbox,
-  tenant: "acme",
-  run: "run-1",
-  spec,
-  maxLifeMs,
-  bootstrap: {
-    version: 1 as const,
-    urls: ["nats://127.0.0.1:1"],
-    tenant: "acme",
-    sandbox,
-    generation: 1,
-    ...keys.mintBootstrap({ tenant: "acme", sandbox, ttlMs: 600_000 }),
-    boot_timeout_ms: 600_000,
-  },
-});
 
 describeProvider("kubernetes", async () => {
   const mesh = newMesh();
@@ -49,7 +29,7 @@ describeProvider("kubernetes", async () => {
     spec: { image: IMAGES.busybox },
     badImage: "Not an:image@reference",
     unsupported: { spec: { pids: 100 }, field: "spec.pids" },
-    request,
+    request: unheard,
     // One kubelet on two cores starts and ends about two pods a second.
     deadlineMs: 90_000,
     crash: killDaemon,

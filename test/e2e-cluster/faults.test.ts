@@ -1,16 +1,18 @@
 // What goes wrong in a cluster, each with its typed error or none, and nothing left.
 import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { errorOf } from "../../pool/testing/errors.ts";
 import {
   type Mesh,
   QuotaExceededError,
   type Sandbox,
   SandboxLostError,
-  SandmeshError,
+  type SandmeshError,
   UnsupportedError,
 } from "../../sdk/typescript/mod.ts";
+import { frozen, restartApiServer } from "../cluster/programs.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
-import { inCheckout, killDaemon, kubectl, restartApiServer, withFrozenApiServer } from "./cluster.ts";
+import { inCheckout, killDaemon, kubectl } from "./cluster.ts";
 import { apply, INSTALLED } from "./install.ts";
 import { ClusterMesh } from "./mesh.ts";
 
@@ -30,28 +32,8 @@ beforeAll(async () => {
 afterEach(() => cluster.nothingLeft(30_000));
 afterAll(() => cluster[Symbol.asyncDispose]());
 
-const errorOf = async (work: Promise<unknown>): Promise<SandmeshError> => {
-  const error = await work.then(
-    () => new Error("it succeeded"),
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof SandmeshError)) throw error;
-  return error;
-};
-
 const burst = (): Promise<Sandbox[]> =>
   Promise.all(Array.from({ length: BURST }, () => mesh.acquire({ image: IMAGES.busybox, timeout: "2m" })));
-
-/** Each answers as itself, none twice, and there is no pod beside theirs; then they are released. */
-async function wholeBurst(boxes: readonly Sandbox[]): Promise<void> {
-  const said = await Promise.all(boxes.map((box) => box.exec("hostname")));
-  expect(said.map(({ stdout }) => stdout.text.trim()).sort()).toEqual(boxes.map(({ id }) => id).sort());
-  expect(await cluster.podsLeft()).toHaveLength(boxes.length);
-  await Promise.all(boxes.map((box) => box.release()));
-}
-
-const somePods = (): Promise<void> =>
-  eventually("the burst has begun", async () => (await cluster.podsLeft()).length >= 2, 60_000);
 
 test("a daemon that is killed: its command is lost by that name, and its pod goes", async () => {
   await using box = await mesh.acquire({ image: IMAGES.busybox });
@@ -140,11 +122,11 @@ test("what the cluster's admission refuses is UnsupportedError, with its words",
 });
 
 test("a client that is killed in its burst leaves no pod beyond its lease and ten seconds", async () => {
-  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials];
+  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials, cluster.ca];
   const client = Bun.spawn([process.execPath, ...argv, String(LEASE_MS), IMAGES.busybox, String(BURST)], {
     stdio: ["ignore", "ignore", "inherit"],
   });
-  await somePods();
+  await cluster.begun();
   client.kill("SIGKILL");
   await client.exited;
   await cluster.nothingLeft(LEASE_MS + SLACK_MS);
@@ -152,9 +134,9 @@ test("a client that is killed in its burst leaves no pod beyond its lease and te
 
 test("a pool that is killed in a burst: the next one goes on with it, nothing is lost and nothing is there twice", async () => {
   const boxes = burst();
-  await somePods();
+  await cluster.begun();
   await cluster.kill("pool");
-  await wholeBurst(await boxes);
+  await cluster.whole(await boxes);
 });
 
 test("NATS that is killed: the sandbox that lives goes on, with its files and its lease", async () => {
@@ -201,22 +183,22 @@ test("a node that is drained: its sandbox is lost as evicted, and an acquire tha
 test("an API server that is frozen in a burst: commands go on, and the burst with it once it thaws", async () => {
   await using first = await mesh.acquire({ image: IMAGES.busybox });
   const boxes = burst();
-  await somePods();
-  await withFrozenApiServer(async () => {
+  await cluster.begun();
+  await frozen("apiserver", async () => {
     for (let i = 0; i < 20; i++) expect((await first.exec(`echo ${i}`)).stdout.text).toBe(`${i}\n`);
     // Longer than one request would take, shorter than it may.
     await Bun.sleep(5_000);
   });
-  await wholeBurst([first, ...(await boxes)]);
+  await cluster.whole([first, ...(await boxes)]);
 });
 
 test("an API server that is killed in a burst: what waits comes when it is back, and commands never wait", async () => {
   await using first = await mesh.acquire({ image: IMAGES.busybox });
   const boxes = burst();
-  await somePods();
+  await cluster.begun();
   const back = restartApiServer();
   expect((await first.exec("echo meanwhile")).stdout.text).toBe("meanwhile\n");
   await back;
   const all = [first, ...(await boxes)];
-  await wholeBurst(all);
+  await cluster.whole(all);
 });

@@ -1,19 +1,32 @@
 // Installs the mesh from its chart onto the cluster, as a person would: namespaces, Secrets, helm.
 //
 //   bun test/e2e-cluster/install.ts KEYS_FOLDER      waits until the pool says that it is ready
-import { writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meshSecrets, mintUser } from "../../deploy/kubernetes/credentials.ts";
 import { inCheckout, kubectl, output } from "./cluster.ts";
 
+export interface Release {
+  release: string;
+  namespace: string;
+  /** The sandboxes' namespace. */
+  sandboxes: string;
+  mesh: string;
+  natsAddress: string;
+  /** Over those of values.yaml. */
+  values: object;
+}
+
 /** As in values.yaml. */
-export const INSTALLED = {
+export const INSTALLED: Release = {
   release: "mesh",
   namespace: "sandmesh",
   sandboxes: "sandboxes",
   mesh: "e2e",
   natsAddress: "10.92.0.50",
-} as const;
+  values: {},
+};
 
 /** The node pulls nothing and starts two pods a second. */
 const READY_WITHIN = "150s";
@@ -39,22 +52,37 @@ export const namespaceOf = (name: string, level: string) => ({
   metadata: { name, labels: { "pod-security.kubernetes.io/enforce": level } },
 });
 
-/** Installs or upgrades the release; `sets` are values over those of values.yaml. Resolves when it is ready. */
-export async function upgrade(...sets: string[]): Promise<void> {
-  const { release, namespace } = INSTALLED;
-  const values = inCheckout("test/e2e-cluster/values.yaml");
-  const chart = inCheckout("deploy/chart");
-  const how = ["-n", namespace, "-f", values, "--wait", "--timeout", READY_WITHIN];
-  const over = sets.flatMap((set) => ["--set-string", set]);
-  await output([await helmPath(), "upgrade", "--install", release, chart, ...how, ...over]);
-  await kubectl("-n", namespace, "rollout", "status", `daemonset/${release}-installer`, "--timeout=60s");
+/** Installs or upgrades a release; `over` are values over its own. Resolves when it is ready. */
+export async function upgrade(
+  over: object = {},
+  chart = inCheckout("deploy/chart"),
+  of = INSTALLED,
+): Promise<void> {
+  const { release, namespace } = of;
+  const how = ["-n", namespace, "--wait", "--timeout", READY_WITHIN];
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-values-"));
+  try {
+    const files = [inCheckout("test/e2e-cluster/values.yaml")];
+    for (const [i, values] of [of.values, over].entries()) {
+      const file = join(folder, `${i}.json`);
+      await writeFile(file, JSON.stringify(values));
+      files.push(file);
+    }
+    const given = files.flatMap((file) => ["-f", file]);
+    await output([await helmPath(), "upgrade", "--install", release, chart, ...how, ...given]);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+  const installers = ["daemonset", "-l", `app.kubernetes.io/instance=${release}`];
+  await kubectl("-n", namespace, "rollout", "status", ...installers, "--timeout=60s");
 }
 
-export async function install(keys: string): Promise<void> {
-  const { release, namespace, sandboxes, natsAddress } = INSTALLED;
+/** `keys`: the folder of its keys, its CA (`ca.crt`) and a user's credentials (`me.creds`). */
+export async function install(keys: string, of = INSTALLED): Promise<void> {
+  const { release, namespace, sandboxes, natsAddress } = of;
   const secrets = meshSecrets({ stateDir: keys, release, namespace, tls: true, hosts: [natsAddress] });
   await apply(namespaceOf(namespace, "privileged"), namespaceOf(sandboxes, "privileged"), ...secrets);
-  await upgrade();
+  await upgrade({}, undefined, of);
   const credentials = mintUser({ stateDir: keys, tenant: "default", user: "me" });
   await writeFile(join(keys, "me.creds"), `${credentials}\n`, { mode: 0o600 });
 }

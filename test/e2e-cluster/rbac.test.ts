@@ -6,9 +6,9 @@ import { join } from "node:path";
 import pino from "pino";
 import * as v from "valibot";
 import { ConflictError, newSandboxId } from "../../broker/contract/index.ts";
-import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
 import type { Provider } from "../../pool/provider/provider.ts";
+import { unheard } from "../../pool/testing/request.ts";
 import { eventually } from "../e2e/program.ts";
 import { kubectl, newMesh, removePods, settingsFor } from "./cluster.ts";
 import { apply, INSTALLED } from "./install.ts";
@@ -17,6 +17,7 @@ setDefaultTimeout(120_000);
 const { namespace, sandboxes, release } = INSTALLED;
 const POOL = `system:serviceaccount:${namespace}:${release}-pool`;
 const PROBE = "probe";
+const SPEC = { image: "any:1" };
 const never = new AbortController().signal;
 
 const Role = v.object({
@@ -110,24 +111,6 @@ afterAll(async () => {
   await rm(work, { recursive: true, force: true });
 });
 
-const keys = keyRingOf(createOperatorKeys());
-const request = (sandbox: string) => ({
-  sandbox,
-  tenant: "acme",
-  run: "run-1",
-  spec: { image: "any:1" },
-  maxLifeMs: 600_000,
-  bootstrap: {
-    version: 1 as const,
-    urls: ["nats://127.0.0.1:1"],
-    tenant: "acme",
-    sandbox,
-    generation: 1,
-    ...keys.mintBootstrap({ tenant: "acme", sandbox, ttlMs: 600_000 }),
-    boot_timeout_ms: 600_000,
-  },
-});
-
 /** A provider with the probe's rights; `complaints` are what it logs. */
 function open(mesh: string, complaints: string[]): Provider {
   const settings = settingsFor(mesh, {
@@ -152,12 +135,12 @@ async function everything(): Promise<string[]> {
   };
   try {
     const limit = AbortSignal.timeout(20_000);
-    await attempt(() => Promise.all(ids.map((id) => ours.create(request(id), limit))));
+    await attempt(() => Promise.all(ids.map((id) => ours.create(unheard(id, SPEC), limit))));
     if (complaints.length > 0) return complaints;
     await attempt(() => eventually("they run", () => running.size === ids.length, 20_000));
     // A name that another mesh has: whose it is must be looked up.
     await attempt(() =>
-      theirs.create(request(ids[0] ?? ""), limit).catch((error: unknown) => {
+      theirs.create(unheard(ids[0] ?? "", SPEC), limit).catch((error: unknown) => {
         if (!(error instanceof ConflictError)) throw error;
       }),
     );

@@ -2,15 +2,14 @@
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { newSandboxId, UnsupportedError } from "../../broker/contract/index.ts";
-import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import { createKubernetesProvider, type KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
+import { unheard } from "../../pool/testing/request.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { kubectl, newMesh, processesOf, quiet, settingsFor } from "./cluster.ts";
 import { apply, namespaceOf } from "./install.ts";
 
 setDefaultTimeout(120_000);
-const keys = keyRingOf(createOperatorKeys());
 const SOURCES: Record<KubernetesSettings["daemon"]["by"], KubernetesSettings["daemon"]> = {
   image: { by: "image", image: IMAGES.daemon, pullPolicy: "Never" },
   hostPath: { by: "hostPath", path: "/var/lib/sandmesh/daemon/1" },
@@ -22,21 +21,6 @@ const LEVELS: Record<string, { works: string[]; settings: Partial<KubernetesSett
   baseline: { works: ["image", "init"], settings: {} },
   restricted: { works: ["image", "init"], settings: STRICT },
 };
-
-/** Nobody listens on port 1: this daemon goes on trying. */
-function requestFor(image: string) {
-  const sandbox = newSandboxId();
-  const bootstrap = {
-    version: 1 as const,
-    urls: ["nats://127.0.0.1:1"],
-    tenant: "acme",
-    sandbox,
-    generation: 1,
-    ...keys.mintBootstrap({ tenant: "acme", sandbox, ttlMs: 600_000 }),
-    boot_timeout_ms: 600_000,
-  };
-  return { sandbox, tenant: "acme", run: "r", spec: { image }, bootstrap, maxLifeMs: 600_000 };
-}
 
 afterAll(async () => {
   for (const level of Object.keys(LEVELS))
@@ -53,7 +37,7 @@ for (const [level, { works, settings }] of Object.entries(LEVELS)) {
           settingsFor(newMesh(), { ...settings, ...where, daemon }),
           quiet,
         );
-        const request = requestFor("any:1");
+        const request = unheard(newSandboxId(), { image: "any:1" });
         const { sandbox } = request;
         const limit = AbortSignal.timeout(30_000);
         try {
@@ -79,7 +63,7 @@ test("the daemon runs with nothing: restricted, no capability, no root, a root f
   await apply(namespaceOf("level-restricted", "restricted"));
   const settings = settingsFor(newMesh(), { ...STRICT, namespace: "level-restricted" });
   const provider = createKubernetesProvider(settings, quiet);
-  const request = requestFor(IMAGES.user);
+  const request = unheard(newSandboxId(), { image: IMAGES.user });
   try {
     const { uid } = await provider.create(request, AbortSignal.timeout(30_000));
     const running = () =>

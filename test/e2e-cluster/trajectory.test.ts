@@ -3,7 +3,8 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { replay } from "../../deploy/replay/replay.ts";
 import { loadTrajectories } from "../../deploy/replay/trajectory.ts";
 import { parseMetrics, reading } from "../../pool/http/testing.ts";
-import { ImageError, type Mesh, SandboxLostError, SandmeshError } from "../../sdk/typescript/mod.ts";
+import { errorOf } from "../../pool/testing/errors.ts";
+import { ImageError, type Mesh, SandboxLostError } from "../../sdk/typescript/mod.ts";
 import { lines } from "../bench/lines.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
@@ -25,15 +26,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await cluster[Symbol.asyncDispose]();
 });
-
-const errorOf = async (work: Promise<unknown>): Promise<SandmeshError> => {
-  const error = await work.then(
-    () => new Error("it succeeded"),
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof SandmeshError)) throw error;
-  return error;
-};
 
 test("a busybox-only image: its environment and folder are kept, bytes come back whole, and nothing is left", async () => {
   await using box = await mesh.acquire({ image: IMAGES.busybox, memory: "64MiB", env: { MINE: "yes" } });
@@ -128,7 +120,7 @@ test("a pod that somebody deletes is lost, by that name, and its command's calle
 });
 
 test("a client that is killed leaves no pod beyond its lease and ten seconds", async () => {
-  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials];
+  const argv = [inCheckout("test/e2e-cluster/client.ts"), cluster.url, cluster.credentials, cluster.ca];
   const client = Bun.spawn([process.execPath, ...argv, String(LEASE_MS), IMAGES.busybox, "3"], {
     stdout: "pipe",
     stderr: "inherit",

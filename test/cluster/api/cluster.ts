@@ -1,14 +1,11 @@
-// For the tests of the provider on a real API server whose nodes are fake: a namespace of their own, its provider, what
-// the provider tells, and hands on the cluster's processes.
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+// For the tests of the provider on a real API server whose nodes are fake: a namespace of their own, its provider, and
+// what the provider tells.
 import * as v from "valibot";
 import { newSandboxId, randomName } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
 import { createKubernetesProvider, KubernetesSettings } from "../../../pool/provider/kubernetes/index.ts";
 import type { CreateRequest, ProviderEvent } from "../../../pool/provider/provider.ts";
 
-const DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
 /** The API server is on the same two cores as all else. */
 const TOLD_MS = 30_000;
 export const quiet = { info: () => undefined, warn: () => undefined };
@@ -32,20 +29,6 @@ export async function kubectl(argv: string[], input = ""): Promise<string> {
 /** Makes what the object says. */
 export const apply = (object: object): Promise<string> =>
   kubectl(["create", "-f", "-"], JSON.stringify(object));
-
-/** Process id of one of the cluster's programs. */
-export const pidOf = (program: string): number =>
-  Number(readFileSync(join(DIR, "pids", program), "utf8").split(" ")[0]);
-
-/** Stops a program while `work` goes on, as if its machine were frozen. */
-export async function frozen<T>(program: string, work: () => Promise<T>): Promise<T> {
-  process.kill(pidOf(program), "SIGSTOP");
-  try {
-    return await work();
-  } finally {
-    process.kill(pidOf(program), "SIGCONT");
-  }
-}
 
 type Given = Partial<v.InferInput<typeof KubernetesSettings>>;
 

@@ -1,11 +1,9 @@
 // What goes wrong, as a real API server, scheduler and controllers tell of it: each a typed error or state, in time.
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { ProviderError, QuotaExceededError, UnsupportedError } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
-import { apply, frozen, kubectl, Place } from "./cluster.ts";
+import { frozen } from "../programs.ts";
+import { apply, kubectl, Place } from "./cluster.ts";
 
 setDefaultTimeout(90_000);
 const soon = () => AbortSignal.timeout(60_000);
@@ -140,36 +138,4 @@ test("an API server that is frozen in a burst: each create ends well, once, and 
     soon(),
   );
   expect(await place.provider.list(soon())).toHaveLength(1);
-});
-
-test("a token that has expired is read anew from its file; one that stays refused says so", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "sandmesh-token-"));
-  try {
-    const [token, kubeconfig] = [join(folder, "token"), join(folder, "kubeconfig")];
-    await writeFile(token, "expired");
-    const view = await kubectl(["config", "view", "--raw", "--minify", "-o", "json"]);
-    const config: { clusters: object[] } = JSON.parse(view);
-    await writeFile(
-      kubeconfig,
-      JSON.stringify({
-        apiVersion: "v1",
-        kind: "Config",
-        clusters: config.clusters,
-        contexts: [{ name: "t", context: { cluster: "sandmesh", user: "t" } }],
-        users: [{ name: "t", user: { tokenFile: token } }],
-        "current-context": "t",
-      }),
-    );
-    await using place = await Place.open({ kubeconfig });
-    const { namespace, provider } = place;
-    expect(await thrown(provider.list(soon()))).toMatchObject({ reason: "unauthorized" });
-    await kubectl(["-n", namespace, "create", "serviceaccount", "pool"]);
-    await kubectl(["-n", namespace, "create", "role", "pool", "--verb=*", "--resource=pods"]);
-    const account = `--serviceaccount=${namespace}:pool`;
-    await kubectl(["-n", namespace, "create", "rolebinding", "pool", "--role=pool", account]);
-    await writeFile(token, (await kubectl(["-n", namespace, "create", "token", "pool"])).trim());
-    await place.createRunning();
-  } finally {
-    await rm(folder, { recursive: true });
-  }
 });

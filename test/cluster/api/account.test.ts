@@ -1,0 +1,67 @@
+// What becomes of a service account's rights under way: its token runs out, or the API server asks it for quiet (429).
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { until } from "../../../broker/server/testing.ts";
+import { errorOf } from "../../../pool/testing/errors.ts";
+import { Account, makeAccount, shortTokenOf, Throttle, tokenOf } from "./account.ts";
+import { kubectl, Place } from "./cluster.ts";
+
+setDefaultTimeout(90_000);
+const soon = () => AbortSignal.timeout(60_000);
+
+test("a token that is refused is read anew from its file; one that stays refused says so", async () => {
+  using account = await Account.open();
+  account.hold("none");
+  await using place = await Place.open({ kubeconfig: account.kubeconfig });
+  expect((await errorOf(place.provider.list(soon()))).reason).toBe("unauthorized");
+  await makeAccount(place.namespace);
+  account.hold(await tokenOf(place.namespace));
+  await place.createRunning();
+});
+
+test("a token that runs out under way is followed by the one that its file has by then, and nobody hears of it", async () => {
+  using account = await Account.open();
+  await using place = await Place.open({ kubeconfig: account.kubeconfig });
+  await makeAccount(place.namespace);
+  const short = await shortTokenOf(place.namespace, 8);
+  account.hold(short);
+  const first = await place.createRunning();
+  account.hold(await tokenOf(place.namespace));
+  const kubeconfig = account.kubeconfigWith({ token: short });
+  const refused = () =>
+    kubectl(["--kubeconfig", kubeconfig, "-n", place.namespace, "get", "pods"]).then(
+      () => false,
+      (error) => /Unauthorized|must be logged in/.test(String(error)),
+    );
+  await until("the first token has run out", refused, 60_000, 200);
+  const second = await place.createRunning();
+  const third = await place.createRunning();
+  expect(place.told.map(({ sandbox, type }) => [sandbox, type])).toEqual(
+    [first, second, third].map((sandbox) => [sandbox, "running"]),
+  );
+});
+
+test("an API server that asks for quiet gets it: what was begun waits, and each is made once", async () => {
+  const maxRequests = 4;
+  using account = await Account.open();
+  await using place = await Place.open({ kubeconfig: account.kubeconfig, maxRequests });
+  await makeAccount(place.namespace);
+  account.hold(await tokenOf(place.namespace));
+  const { requests } = place.provider;
+  await using throttle = await Throttle.open(place.namespace);
+  const begun: Promise<string>[] = [];
+  const throttled = () => {
+    begun.push(place.create());
+    return requests.throttled > 0;
+  };
+  await until("the throttle is in force", throttled, 30_000, 50);
+  while (begun.length < 20) begun.push(place.create());
+  const [began, before] = [performance.now(), requests.throttled];
+  const since = () => requests.throttled - before;
+  await until("it is asked several times more", () => since() >= 3 * maxRequests, 30_000, 10);
+  // It asks for a second at least.
+  expect(since()).toBeLessThanOrEqual(maxRequests * (1 + (performance.now() - began) / 1000));
+  await throttle.loosen();
+  const names = await Promise.all(begun);
+  await Promise.all(names.map((name) => place.hears(name, "running")));
+  expect((await place.provider.list(soon())).map(({ sandbox }) => sandbox).sort()).toEqual(names.sort());
+});
