@@ -1,0 +1,42 @@
+// Recorded commands in images that they were not recorded in: by another shell, or by none.
+import { compare, type Verdict } from "../../deploy/replay/compare.ts";
+import { fixtureTar } from "../../deploy/replay/fixture.ts";
+import { loadFixture, type Step, type Trajectory } from "../../deploy/replay/trajectory.ts";
+import type { ExecResult, Sandbox } from "../../sdk/typescript/mod.ts";
+
+const ENV = { HOME: "/root", LANG: "C.UTF-8" };
+
+export interface Replayed {
+  step: Step;
+  result: ExecResult;
+  verdict: Verdict;
+}
+
+/** Those with a shell for each command, at the root folder: with files of their own, or without. */
+export const plain = (all: readonly Trajectory[], withFiles: boolean): Trajectory[] =>
+  all.filter(
+    ({ oneShell, cwd, fixture }) => !oneShell && cwd === "/" && (fixture !== undefined) === withFiles,
+  );
+
+export async function replayBy(shell: string, box: Sandbox, trajectory: Trajectory): Promise<Replayed[]> {
+  if (trajectory.fixture !== undefined) {
+    await box.files.unpack("/", [await fixtureTar(await loadFixture(trajectory.fixture))]);
+  }
+  const done: Replayed[] = [];
+  for (const step of trajectory.steps) {
+    const argv = step.argv ?? [shell, "-c", step.command];
+    const result = await box.exec(argv, { cwd: step.cwd ?? trajectory.cwd, env: ENV, timeout: "60s" });
+    const { outcome, stdout, stderr } = result;
+    const verdict = compare(step, { outcome, stdout: stdout.bytes, stderr: stderr.bytes });
+    done.push({ step, result, verdict });
+  }
+  return done;
+}
+
+/** The part of the steps whose exit differs from the recorded one, and which they are. */
+export function differing(all: readonly Replayed[]): { share: number; which: string } {
+  const told = all.filter(({ verdict }) => verdict.exit !== "unknown");
+  const differs = told.filter(({ verdict }) => verdict.exit === "differs");
+  const which = differs.map(({ step }) => step.command).join("\n");
+  return { share: differs.length / told.length, which };
+}
