@@ -26,7 +26,8 @@ export interface Attempt {
 /** The outcome of a start that failed. */
 export function failureOutcome(failure: StartFailure, attempt: Attempt): NotStarted {
   const { stage, errno } = failure;
-  const { program, cwd, user } = attempt;
+  const { cwd, user } = attempt;
+  const program = named(attempt.program);
   const what = errnoName(errno);
   // These mean the same wherever they come up.
   if (errno === E.ENOMEM) return notStarted("out_of_memory", `no memory to start ${program}`);
@@ -52,7 +53,7 @@ export function failureOutcome(failure: StartFailure, attempt: Attempt): NotStar
     case STAGE.nice:
       return notStarted("permission", `the daemon may not set that nice value (${what})`);
     case STAGE.exec:
-      return execFailure(failure, program);
+      return execFailure(failure, attempt.program);
     default:
       return errno === E.EAGAIN
         ? notStarted("out_of_pids", `the sandbox's limit of processes is reached; ${program} was not started`)
@@ -60,14 +61,18 @@ export function failureOutcome(failure: StartFailure, attempt: Attempt): NotStar
   }
 }
 
-function execFailure({ errno, detail }: StartFailure, program: string): NotStarted {
+/** In quotes where it would not stand out in a sentence: an empty name, one with a space in it. */
+const named = (program: string): string => (/^[^\s"]+$/.test(program) ? program : JSON.stringify(program));
+
+function execFailure({ errno, detail }: StartFailure, name: string): NotStarted {
+  const program = named(name);
   switch (errno) {
     case E.ENOENT:
       return detail === DETAIL.interpreter
         ? notStarted("exec_format", `${program} is there, but its interpreter (or loader) is not`)
         : notStarted(
             "no_such_program",
-            `there is no program ${program}${program.includes("/") ? "" : " in PATH"}`,
+            `there is no program ${program}${name.includes("/") ? "" : " in PATH"}`,
           );
     case E.ENOTDIR:
     case E.ENAMETOOLONG:

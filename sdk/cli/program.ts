@@ -1,5 +1,6 @@
 // The client half of the `sandmesh` program; deploy/sandmesh.ts adds what runs a mesh.
 import { Command, Option } from "commander";
+import { InvalidRequestError } from "../../broker/contract/index.ts";
 import { addCompletion } from "./commands/completion.ts";
 import { addCp } from "./commands/cp.ts";
 import { addEvents } from "./commands/events.ts";
@@ -39,6 +40,7 @@ export function createProgram(): Command {
     .enablePositionalOptions()
     .configureHelp({ showGlobalOptions: true })
     .showHelpAfterError("(see sandmesh help)")
+    .configureOutput({ outputError: refuseUsage })
     .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
   program.commandsGroup("Commands in sandboxes:");
@@ -60,6 +62,15 @@ export function createProgram(): Command {
   for (const command of program.commands)
     if (AS_THE_COMMAND.includes(command.name())) command.exitOverride(exitOn(EXIT.sandmeshFailed));
   return program;
+}
+
+/** Wrong usage, told as commander does, and with --json to programs as well. The options may not have been read yet. */
+function refuseUsage(text: string, write: (text: string) => void): void {
+  const words = process.argv.slice(2);
+  const ours = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
+  const error = new InvalidRequestError(text.trim().replace(/^error: /, ""));
+  if (ours.includes("--json")) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);
+  write(text);
 }
 
 const exitOn =

@@ -86,7 +86,8 @@ export function outputOf(stdout: Uint8Array, stderr: Uint8Array): object {
 }
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-function report(outcome: Outcome, flags: RunFlags, context: Context): number {
+/** Tells how it ended, and gives the exit code for this process. */
+export function report(outcome: Outcome, flags: Pick<RunFlags, "outcome">, context: Context): number {
   if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.

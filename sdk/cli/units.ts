@@ -36,6 +36,13 @@ export function parseCount(text: string): number {
   return Number(text);
 }
 
+/** A whole number above 0. */
+export function parseSome(text: string): number {
+  const count = parseCount(text);
+  if (count === 0) throw new InvalidArgumentError("at least 1");
+  return count;
+}
+
 /** A number of cores above 0, such as "0.5". */
 export function parseCores(text: string): number {
   const cores = Number(text);

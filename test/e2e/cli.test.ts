@@ -41,6 +41,7 @@ describe("run", () => {
     expect((await here.sandmesh("run", "host", "--", "sh", "-c", "kill -9 $$")).code).toBe(137);
     expect((await here.sandmesh("run", "--timeout", "300ms", "host", "--", "sleep", "60")).code).toBe(124);
     expect((await here.sandmesh("run", "host", "--", "no-such-program")).code).toBe(127);
+    expect((await here.sandmesh("run", "host", "--", "")).stderr).toContain('no program "" in PATH');
   });
 
   test("stdin goes to the command, to its end", async () => {
@@ -134,6 +135,21 @@ describe("usage", () => {
       expect([ran.code, ran.stdout]).toEqual([2, ""]);
       expect(ran.stderr).toMatch(/^error: there is no command .*nosuch\n.{0,40}\n$/);
     }
+  });
+
+  test("wrong usage is told to programs, too, where they ask for JSON", async () => {
+    for (const words of [
+      ["--json", "no-such-command"],
+      ["acquire", "--json", "--cpu", "x", "host"],
+      ["--json", "acquire", "-n", "0", "host"],
+      ["exec", "--json"],
+    ]) {
+      const ran = await here.sandmesh(...words);
+      expect(JSON.parse(ran.stdout)).toMatchObject({ error: { code: "invalid_request" } });
+      expect(ran.stderr).toStartWith("error: ");
+    }
+    // Behind "--" all words are the command's.
+    expect((await here.sandmesh("exec", "--nosuch", "sb-1", "--", "ls", "--json")).stdout).toBe("");
   });
 
   test("no description is broken into lines by hand, which help breaks again", () => {

@@ -40,6 +40,15 @@ test("a limit that is not held is said, whether it was asked for or is the defau
   ]);
 });
 
+test("a limit above what the machine has is no promise of more, and is said to be none", () => {
+  const limits = new Limits(new Set(["cpu", "memory", "pids"]), true, {}, { cores: 2, memoryBytes: GIB });
+  expect(limits.warnings({ image: "host", cpu: 2, memory_bytes: GIB })).toEqual([]);
+  expect(limits.warnings({ image: "host", cpu: 1000, memory_bytes: 2 * GIB })).toEqual([
+    "cpu: 1000 were asked for, and all that this machine has are 2",
+    `memory: ${2 * GIB} bytes were asked for, and all that this machine has are ${GIB}`,
+  ]);
+});
+
 describe.if(process.getuid?.() === 0)("limits", () => {
   let bench: Bench;
   beforeEach(async () => {

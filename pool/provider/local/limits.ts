@@ -1,5 +1,5 @@
 // The limits of a sandbox that asks for none, and what of its limits this machine cannot hold.
-import { release, totalmem } from "node:os";
+import { availableParallelism, release, totalmem } from "node:os";
 import type { SandboxSpec } from "../../../broker/contract/index.ts";
 import { CONTROLLERS, type Controller } from "./cgroups.ts";
 
@@ -37,6 +37,14 @@ export function countsByNamespace(kernel: string = release()): boolean {
   return major > 5 || (major === 5 && minor >= 14);
 }
 
+/** What a sandbox can have at most here, whatever its limits say. */
+export interface Machine {
+  cores: number;
+  memoryBytes: number;
+}
+
+const machineHere = (): Machine => ({ cores: availableParallelism(), memoryBytes: memoryHere() });
+
 const LIMITS: Record<Controller, { name: string; asked(spec: SandboxSpec): boolean }> = {
   cpu: { name: "cpu", asked: (spec) => spec.cpu !== undefined },
   memory: { name: "memory", asked: (spec) => spec.memory_bytes !== undefined },
@@ -48,9 +56,16 @@ export class Limits {
   readonly enforced: ReadonlySet<Controller>;
   readonly #defaults: DefaultLimits;
   readonly #byRlimit: boolean;
+  readonly #machine: Machine;
 
   /** `byGroups`: what cgroups can limit here. */
-  constructor(byGroups: ReadonlySet<Controller>, root: boolean, defaults: Partial<DefaultLimits> = {}) {
+  constructor(
+    byGroups: ReadonlySet<Controller>,
+    root: boolean,
+    defaults: Partial<DefaultLimits> = {},
+    machine: Machine = machineHere(),
+  ) {
+    this.#machine = machine;
     this.#defaults = { ...defaultsOf(), ...defaults };
     this.#byRlimit = !byGroups.has("pids") && !root && countsByNamespace();
     this.enforced = this.#byRlimit ? new Set([...byGroups, "pids"]) : byGroups;
@@ -67,8 +82,26 @@ export class Limits {
     return this.#byRlimit ? limited.pids : undefined;
   }
 
-  /** What of the limits is not held, for whom the sandbox is granted to. `spec`: as it was asked for. */
+  /** What of the limits is not held, and what was asked for that the machine does not have, for whom the sandbox is
+   * granted to. `spec`: as it was asked for. */
   warnings(spec: SandboxSpec): string[] {
+    return [...this.#notHeld(spec), ...this.#beyond(spec)];
+  }
+
+  /** A limit above what there is limits nothing; it is no promise of more. */
+  #beyond({ cpu, memory_bytes }: SandboxSpec): string[] {
+    const { cores, memoryBytes } = this.#machine;
+    const words: string[] = [];
+    if (cpu !== undefined && cpu > cores)
+      words.push(`cpu: ${cpu} were asked for, and all that this machine has are ${cores}`);
+    if (memory_bytes !== undefined && memory_bytes > memoryBytes)
+      words.push(
+        `memory: ${memory_bytes} bytes were asked for, and all that this machine has are ${memoryBytes}`,
+      );
+    return words;
+  }
+
+  #notHeld(spec: SandboxSpec): string[] {
     return CONTROLLERS.flatMap((controller) => {
       const { name, asked } = LIMITS[controller];
       // Without a wish there is no limit of cpu anywhere.

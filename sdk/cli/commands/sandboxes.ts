@@ -6,7 +6,7 @@ import { EXIT } from "../exit.ts";
 import { forgetContexts } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
-import { parseCount, parseDuration } from "../units.ts";
+import { parseDuration, parseSome } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
 const KEPT_LEASE_MS = 3_600_000;
@@ -17,7 +17,7 @@ export function addAcquire(program: Command): void {
     .description(
       "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list.",
     )
-    .option("-n, --count <n>", "so many, at once", parseCount)
+    .option("-n, --count <n>", "so many, at once", parseSome)
     .action(async (image: string, flags: SpecFlags & { count?: number }, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const { count, ...spec } = flags;
