@@ -29,27 +29,32 @@ const MAX_FOLDERS = 1_000_000;
 export class Destination {
   readonly #root: Folder;
   readonly #owner: boolean;
+  readonly #made: boolean;
   /** The folder that the last entry went into, and those above it: the next one mostly goes there too. */
   readonly #open: { name: Buffer; folder: Folder }[] = [];
   readonly #folders: ArchiveEntry[] = [];
   readonly #direct = new Direct();
 
-  constructor(root: Folder, owner: boolean) {
+  /** `owner`: keep the archive's; `made`: `root` is new. */
+  constructor(root: Folder, { owner, made }: { owner: boolean; made: boolean }) {
     this.#root = root;
     this.#owner = owner;
+    this.#made = made;
   }
 
   /** `size` is the content's. */
   async put(entry: ArchiveEntry, content: AsyncIterable<unknown>, size: number): Promise<void> {
-    // "./" is the folder itself, which has its own mode and owner.
     const name = entry.names.at(-1);
-    if (name === undefined || entry.type === "skip") return;
+    if (entry.type === "skip") return;
     if (entry.type === "dir") {
+      // "./" is the folder itself: one that was there has its own mode and owner.
+      if (name === undefined && !this.#made) return;
       await this.#enter(entry.names);
       if (this.#folders.push(entry) > MAX_FOLDERS)
         throw fileFault("E2BIG", `the archive has more than ${MAX_FOLDERS} folders`);
       return;
     }
+    if (name === undefined) return;
     // Made under a hidden name and moved to its place, so that nothing is seen half, and nothing is written through
     // what was there: a symlink, or another name of a hard-linked file.
     const source = entry.type === "link" ? await this.#linkSource(entry.target) : undefined;

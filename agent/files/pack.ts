@@ -4,7 +4,7 @@ import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
-import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
@@ -25,12 +25,28 @@ interface Level {
   names: Buffer[];
 }
 
+/** So many bytes of names are told. */
+const TOLD_BYTES = 64 * 1024;
+
+class Skipped implements LeftOut {
+  count = 0;
+  readonly paths: string[] = [];
+  #room = TOLD_BYTES;
+
+  add(name: Buffer): void {
+    this.count++;
+    this.#room -= name.length;
+    if (this.#room >= 0) this.paths.push(name.toString());
+  }
+}
+
 /** Walks the tree depth first, each folder in the order of its names' bytes. */
 class Walk {
   readonly #levels: Level[] = [];
   /** First names of files with several, by device and inode: later ones become hard links. */
   readonly #linked = new Map<string, Buffer>();
   readonly #direct = new Direct();
+  readonly skipped = new Skipped();
 
   async enter(folder: Folder, prefix: Buffer): Promise<void> {
     // Last first, since `next` takes them from the end.
@@ -56,7 +72,7 @@ class Walk {
     for (const level of this.#levels.splice(0)) await level.folder.close();
   }
 
-  /** Undefined for what an archive cannot hold (sockets, fifos, devices) and for what is gone meanwhile. */
+  /** Undefined for what is left out (sockets, fifos, devices) and for what is gone meanwhile. */
   async #piece(level: Level, name: Buffer): Promise<Piece | undefined> {
     const full = Buffer.concat([level.prefix, name]);
     try {
@@ -70,7 +86,10 @@ class Walk {
         });
       if (stats.isFile())
         return this.#small(path, full, stats) ?? (await this.filePiece(path, full, O_NOFOLLOW));
-      if (!stats.isDirectory()) return undefined;
+      if (!stats.isDirectory()) {
+        this.skipped.add(full);
+        return undefined;
+      }
       await this.enter(await level.folder.enter(name), Buffer.concat([full, Buffer.from("/")]));
       return plain(entryOf(stats, "dir", full));
     } catch (thrown) {
@@ -136,6 +155,10 @@ class PackSource implements ByteSource {
     this.#file = first?.file;
     this.#left = first?.size ?? 0;
     this.#padding = paddingOf(this.#left);
+  }
+
+  get leftOut(): LeftOut {
+    return this.#walk.skipped;
   }
 
   async read(max: number): Promise<Uint8Array | undefined> {
@@ -204,7 +227,7 @@ class PackSource implements ByteSource {
 }
 
 /** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
- * relative to it; of a file that one entry. Sockets, fifos and devices are left out. Throws FileError. */
+ * relative to it; of a file that one entry. Sockets, fifos and devices are left out, and told. Throws FileError. */
 export async function openPack(path: string, shown: string): Promise<ByteSource> {
   const stats = await stat(path);
   const walk = new Walk();

@@ -104,9 +104,10 @@ class UnpackSink implements ByteSink {
 }
 
 /** Begins to unpack a tar stream into the folder `path`, which is made where it is missing. Files and links replace
- * what is in their place; devices and fifos are skipped. `owner` keeps the archive's uid and gid (needs root). What was
+ * what is in their place; devices and fifos are skipped. A folder that was there keeps its own mode and time, a new one
+ * gets those that the archive has of it (as "./"). `owner` keeps the archive's uid and gid (needs root). What was
  * unpacked before an error stays, whole file by whole file. Throws FileError. */
 export async function openUnpack(path: string, shown: string, owner: boolean): Promise<ByteSink> {
-  await mkdir(path, { recursive: true });
-  return new UnpackSink(new Destination(await Folder.open(path), owner), shown);
+  const made = (await mkdir(path, { recursive: true })) !== undefined;
+  return new UnpackSink(new Destination(await Folder.open(path), { owner, made }), shown);
 }

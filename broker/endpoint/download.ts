@@ -173,12 +173,15 @@ class Download implements CreditTaker {
   }
 
   #end(data: Uint8Array | undefined, total: number): void {
-    const { size } = this.#source;
+    const { size, leftOut } = this.#source;
     this.#context.answer(this.#reply, {
       type: "file_end",
       total_bytes: total,
       ...(data === undefined || data.length === 0 ? {} : { data }),
       ...(size === undefined ? {} : { size }),
+      ...(leftOut === undefined || leftOut.count === 0
+        ? {}
+        : { skipped: leftOut.paths, skipped_count: leftOut.count }),
     });
   }
 

@@ -47,13 +47,23 @@ export interface RunningCommand {
   /** Ends the whole tree; `ended` then tells `canceled` (or `output_limit`, when the endpoint says so by `as`). */
   cancel(as?: Outcome): void;
   resize(rows: number, cols: number): void;
+  /** Closes its terminal: what runs on it gets SIGHUP. Left out where there is none. */
+  hangUp?(): void;
   /** Pids of it that live on after its end. */
   background(): number[];
+}
+
+/** What a pack left out: how many, and the first of their names below the folder. */
+export interface LeftOut {
+  readonly count: number;
+  readonly paths: readonly string[];
 }
 
 export interface ByteSource {
   /** Size when opened, where known. */
   readonly size?: number;
+  /** Known when it is read to its end. */
+  readonly leftOut?: LeftOut;
   /** The next part, at most `max` bytes; undefined at the end. */
   read(max: number): Promise<Uint8Array | undefined>;
   close(): Promise<void>;

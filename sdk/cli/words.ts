@@ -1,4 +1,7 @@
-// Words of the command line that are another program's: from the first of them on nothing is an option of ours.
+// Words of the command line: those that are another program's, from the first of which on nothing is an option of ours,
+// and those that are no text.
+import { isUtf8 } from "node:buffer";
+import { readFileSync } from "node:fs";
 import type { Command, Option } from "commander";
 
 /** Makes all words from the `from`th operand on (0: the first) the operands of `command`, whatever they look like. */
@@ -43,4 +46,23 @@ function takesNext(word: string, options: readonly Option[]): boolean {
     if (known(`-${word[at]}`)?.required === true) return at === word.length - 1;
   }
   return false;
+}
+
+/** The bytes of one of this process's arguments; as text those that are no UTF-8 became U+FFFD. */
+export function bytesOfArgument(text: string): Buffer {
+  const given = text.includes("\ufffd") ? givenBytes().find((each) => each.toString() === text) : undefined;
+  return given ?? Buffer.from(text);
+}
+
+/** Whether the argument is what it seems as text. */
+export const isText = (text: string): boolean => isUtf8(bytesOfArgument(text));
+
+/** The arguments as the kernel has them; none where it does not tell. */
+function givenBytes(): Buffer[] {
+  try {
+    const all = readFileSync("/proc/self/cmdline").toString("latin1");
+    return all.split("\0").map((each) => Buffer.from(each, "latin1"));
+  } catch {
+    return [];
+  }
 }

@@ -51,7 +51,7 @@ export { CommandFailedError, NoMeshError } from "./errors.ts";
 export type { EventFilter } from "./events.ts";
 export { type Abortable, type Content, Files, type SearchOptions, type WriteOptions } from "./files/files.ts";
 export type { ReadRange } from "./files/read.ts";
-export type { UploadOptions } from "./files/trees.ts";
+export type { CopyOptions } from "./files/trees.ts";
 export type { FileChange } from "./files/watch.ts";
 export { type AcquireManyOptions, type AcquireOptions, Mesh } from "./mesh.ts";
 export type { ExposeOptions, Forward, ForwardOptions } from "./ports/ports.ts";

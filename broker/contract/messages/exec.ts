@@ -20,6 +20,12 @@ const Pty = v.object({
   rows: whole("Rows", 10_000, 1),
   cols: whole("Columns", 10_000, 1),
   term: v.optional(text("TERM", 64, 1), "xterm-256color"),
+  hang_up_ms: v.optional(
+    milliseconds(
+      "Hang up (SIGHUP, as a closed terminal does) when for so long no request named it and no credit came; default never",
+      1,
+    ),
+  ),
 });
 
 const Host = text("Name or address, as the sandbox sees it", 255, 1);

@@ -22,6 +22,13 @@ export const FileEndFrame = v.object({
   total_bytes: whole("Sent, with those in chunks"),
   size: v.optional(whole("Of the file, when it was opened")),
   sha256: v.optional(v.pipe(v.string(), v.description("Of what was sent, hex"))),
+  skipped: v.optional(
+    v.pipe(
+      v.array(v.string()),
+      v.description("Of a pack: fifos, sockets and devices, left out; the first of them"),
+    ),
+  ),
+  skipped_count: v.optional(whole("How many those are")),
 });
 export type FileEndFrame = v.InferOutput<typeof FileEndFrame>;
 

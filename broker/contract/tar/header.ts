@@ -20,8 +20,13 @@ export interface TarEntry {
   gid: number;
   /** Of a file's content, which follows the header, padded to whole blocks. */
   size: number;
+  /** With its fraction: archives hold times to the microsecond, which is what can be set. */
   mtimeMs: number;
 }
+
+/** A runtime's utimes takes seconds as a double, and a double holds today's to a quarter of a microsecond. */
+const microsecondsOf = ({ mtimeMs }: TarEntry): number => Math.round(mtimeMs * 1000);
+const MICROSECONDS = 1_000_000;
 
 /** Of what fs.stat says; `size` counts of a file alone. */
 export function entryOf(
@@ -36,7 +41,7 @@ export function entryOf(
     uid: stats.uid,
     gid: stats.gid,
     size: type === "file" ? stats.size : 0,
-    mtimeMs: Math.floor(stats.mtimeMs),
+    mtimeMs: stats.mtimeMs,
   };
 }
 
@@ -73,7 +78,7 @@ function rawHeader(
   octal(block, entry.uid > MAX_OCTAL_7 ? 0 : entry.uid, 108, 8);
   octal(block, entry.gid > MAX_OCTAL_7 ? 0 : entry.gid, 116, 8);
   octal(block, entry.size > MAX_OCTAL_11 ? 0 : entry.size, 124, 12);
-  const seconds = Math.floor(entry.mtimeMs / 1000);
+  const seconds = Math.floor(microsecondsOf(entry) / MICROSECONDS);
   octal(block, seconds < 0 || seconds > MAX_OCTAL_11 ? 0 : seconds, 136, 12);
   block.write("        ", 148, "latin1");
   block.write(flag, 156, "latin1");
@@ -133,8 +138,9 @@ export function tarHeader(entry: TarEntry): Buffer {
   if (entry.uid > MAX_OCTAL_7) records.push(paxRecord("uid", String(entry.uid)));
   if (entry.gid > MAX_OCTAL_7) records.push(paxRecord("gid", String(entry.gid)));
   if (entry.size > MAX_OCTAL_11) records.push(paxRecord("size", String(entry.size)));
-  if (!Number.isInteger(entry.mtimeMs / 1000) || entry.mtimeMs < 0)
-    records.push(paxRecord("mtime", (entry.mtimeMs / 1000).toFixed(3)));
+  const micros = microsecondsOf(entry);
+  if (micros % MICROSECONDS !== 0 || micros < 0)
+    records.push(paxRecord("mtime", (micros / MICROSECONDS).toFixed(6)));
   if (records.length > 0) parts.push(...extra("x", "PaxHeaders/entry", Buffer.concat(records)));
   const [prefix, short] = split ?? [EMPTY, name.subarray(0, NAME_BYTES)];
   parts.push(rawHeader(entry, TYPE_FLAGS[entry.type], short, prefix, target));

@@ -18,7 +18,7 @@ test.each([
 
 test("what looks like a sandbox's is one, so that a wrong id is told and not taken for a file", () => {
   expect(remoteOf("nosuch:/a")).toEqual({ id: "nosuch", path: "/a" });
-  expect(remoteOf("sb-7k2m9q4xw1vzt:")).toEqual({ id: "sb-7k2m9q4xw1vzt", path: "." });
+  expect(remoteOf("sb-7k2m9q4xw1vzt:")).toEqual({ id: "sb-7k2m9q4xw1vzt", path: "" });
   for (const local of ["./a:b", "/a:b", "C:x", "c:x", "a/b:c", "plain"])
     expect(remoteOf(local)).toBeUndefined();
 });

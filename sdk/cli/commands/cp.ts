@@ -2,19 +2,23 @@
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
 import { FileError, InvalidRequestError } from "../../../broker/contract/index.ts";
-import type { Sandbox } from "../../typescript/mod.ts";
-import { withMesh } from "../context.ts";
+import type { CopyOptions, Sandbox } from "../../typescript/mod.ts";
+import { type Context, withMesh } from "../context.ts";
+import type { Output } from "../output.ts";
+import { bytesOfArgument, isText } from "../words.ts";
 
 /** "ID:PATH" is inside; a local path with a colon in its first part is "./a:b". One letter is no id, but a drive. */
 export function remoteOf(text: string): { id: string; path: string } | undefined {
   const [, id, path] = /^([a-z0-9][a-z0-9-]{1,62}):(.*)$/s.exec(text) ?? [];
-  return id === undefined || path === undefined ? undefined : { id, path: path === "" ? "." : path };
+  return id === undefined || path === undefined ? undefined : { id, path };
 }
 
 const HELP = `
-As cp -r: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content
-of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made.
-Modes, times and symlinks are kept. A local name with a colon is ./A:B. Fifos, sockets and devices are left out; those of this machine are named.
+As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes
+FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it
+are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with
+--follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Fifos,
+sockets and devices are left out, and named. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
 
 Examples:
   sandmesh cp ./project sb-1a2b:/work        /work is new: /work is the project; else /work/project is
@@ -28,31 +32,67 @@ export function addCp(program: Command): void {
     .argument("<to>")
     .summary("copy files and folders, both ways")
     .description("Copies a file or a folder: one side is SANDBOX:PATH.")
+    .option("-L, --follow-link", "where FROM itself is a symlink, copy what it leads to")
     .addHelpText("after", HELP)
-    .action(async (from: string, to: string, _flags: unknown, command: Command) => {
-      await withMesh(command, async ({ mesh, output, signal }) => {
-        const source = remoteOf(from);
-        const target = remoteOf(to);
-        const skipped: string[] = [];
-        if (source !== undefined && target === undefined) {
-          const there = landing(source.path, to, await isLocalFolder(to));
-          await mesh.sandbox(source.id).files.download(source.path, there, { signal });
-        } else if (target !== undefined && source === undefined) {
-          const box = mesh.sandbox(target.id);
-          const there = landing(from, target.path, await isFolder(box, target.path));
-          const told = (path: string) => {
-            skipped.push(path);
-            output.warn(`left out ${path}: neither file, folder nor symlink`);
-          };
-          await box.files.upload(from, there, { signal, skipped: told });
-        } else {
-          throw new InvalidRequestError("exactly one side must be SANDBOX:PATH", { field: "from" });
-        }
-        output.result({ from, to, skipped }, "");
+    .action(async (from: string, to: string, flags: { followLink?: boolean }, command: Command) => {
+      await withMesh(command, async (context) => {
+        const { output, signal } = context;
+        const { skipped, told } = teller(output);
+        await copy(context, from, to, { signal, skipped, follow: flags.followLink === true });
+        output.result({ from, to, ...told() }, "");
         return 0;
       });
     });
 }
+
+async function copy({ mesh }: Context, from: string, to: string, options: CopyOptions): Promise<void> {
+  const source = remoteOf(from);
+  const target = remoteOf(to);
+  for (const [field, text, side] of [["from", from, source] as const, ["to", to, target] as const]) {
+    if (side?.path !== "") continue;
+    throw new InvalidRequestError(`${text} names no path; the working folder is ${text}.`, { field });
+  }
+  if (source !== undefined && target === undefined) {
+    if (!isText(from)) {
+      const message = "what is named in the sandbox must be UTF-8; copy the folder that it is in";
+      throw new InvalidRequestError(message, { field: "from" });
+    }
+    const place = bytesOfArgument(to);
+    const there = placed(Buffer.from(source.path), place, await isLocalFolder(place));
+    await mesh.sandbox(source.id).files.download(source.path, there, options);
+  } else if (target !== undefined && source === undefined) {
+    const box = mesh.sandbox(target.id);
+    const place = bytesOfArgument(to).subarray(target.id.length + 1);
+    const local = bytesOfArgument(from);
+    await box.files.upload(local, placed(local, place, await isFolder(box, target.path)), options);
+  } else {
+    throw new InvalidRequestError("exactly one side must be SANDBOX:PATH", { field: "from" });
+  }
+}
+
+/** Names on stderr; with --json all that are known. */
+const MOST_TOLD = 20;
+
+/** Tells what was left out, as it comes, and in the end how much more than was named. */
+function teller(output: Output) {
+  const skipped: string[] = [];
+  let all = 0;
+  return {
+    skipped(path: string, count: number) {
+      all = count;
+      if (skipped.push(path) <= MOST_TOLD) output.warn(`left out ${path}: neither file, folder nor symlink`);
+    },
+    told() {
+      const more = all - Math.min(skipped.length, MOST_TOLD);
+      if (more > 0) output.warn(`left out ${more} more`);
+      return { skipped, skipped_count: all };
+    },
+  };
+}
+
+/** `landing` for names that need not be UTF-8. */
+const placed = (from: Buffer, to: Buffer, isFolder: boolean): Buffer =>
+  Buffer.from(landing(from.toString("latin1"), to.toString("latin1"), isFolder), "latin1");
 
 /** Where cp(1) would put it: `to` itself, or below it where that is a folder. Of "DIR/.", "." and "/" the content goes. */
 export function landing(from: string, to: string, isFolder: boolean): string {
@@ -71,7 +111,7 @@ async function isFolder(box: Sandbox, path: string): Promise<boolean> {
   }
 }
 
-async function isLocalFolder(path: string): Promise<boolean> {
+async function isLocalFolder(path: Buffer): Promise<boolean> {
   return await stat(path).then(
     (found) => found.isDirectory(),
     () => false,

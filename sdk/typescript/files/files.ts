@@ -11,8 +11,9 @@ import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
+import type { Skipped } from "./pack.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
-import { download, type UploadOptions, upload } from "./trees.ts";
+import { type CopyOptions, download, upload } from "./trees.ts";
 import { type FileChange, watchFolder } from "./watch.ts";
 
 export interface Abortable {
@@ -194,9 +195,13 @@ export class Files {
     await this.#box.call("rename", { from, to }, onlySignal(options));
   }
 
-  /** A file or folder as a tar stream (pax). */
-  pack(path: string, options: Abortable = {}): AsyncIterable<Uint8Array> {
-    return readFrames(this.#box, "pack", { path }, onlySignal(options).signal);
+  /** A file or folder as a tar stream (pax), without fifos, sockets and devices. */
+  pack(path: string, options: Abortable & { skipped?: Skipped } = {}): AsyncIterable<Uint8Array> {
+    const { signal, skipped, ...rest } = options;
+    nothingElse(rest);
+    return readFrames(this.#box, "pack", { path }, signal, (end) => {
+      for (const each of end.skipped ?? []) skipped?.(each, end.skipped_count ?? 0);
+    });
   }
 
   /** A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
@@ -268,15 +273,15 @@ export class Files {
   }
 
   /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and
-   * times. Throws FileError that names the file where one of this machine's cannot be read, went away or became shorter
-   * meanwhile. */
-  upload(local: string, remote: string, options: UploadOptions = {}): Promise<void> {
+   * times (to the microsecond). A folder that is there already keeps its own mode and time. Bytes are for names that are no
+   * UTF-8; in the sandbox only the last part may be one. Throws FileError that names the file where one of this machine's
+   * cannot be read, went away or became shorter meanwhile. */
+  upload(local: string | Uint8Array, remote: string | Uint8Array, options: CopyOptions = {}): Promise<void> {
     return upload(this, local, remote, options);
   }
 
-  /** A file or folder of the sandbox to `local` (the new name), with modes, links and times. Nothing is written
-   * outside of it. */
-  download(remote: string, local: string, options: Abortable = {}): Promise<void> {
+  /** A file or folder of the sandbox to `local` (the new name), as `upload`. Nothing is written outside of it. */
+  download(remote: string, local: string | Uint8Array, options: CopyOptions = {}): Promise<void> {
     return download(this, remote, local, options);
   }
 }

@@ -25,7 +25,7 @@ export async function* contentOf(
 }
 
 /** A file to its end, also one that grows or does not tell its size, as those of /proc. */
-export async function* localFile(path: string): AsyncGenerator<Uint8Array, void, void> {
+export async function* localFile(path: string | Buffer): AsyncGenerator<Uint8Array, void, void> {
   const file = await localErrors(path, () => open(path));
   try {
     const { size } = await localErrors(path, () => file.stat());

@@ -1,6 +1,6 @@
 // A folder of this machine as a tar stream. Names are bytes, as the file system has them.
 import { constants } from "node:fs";
-import { lstat, open, readdir, readlink } from "node:fs/promises";
+import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
 import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
 import { localErrors } from "./local-errors.ts";
 import { contentOf } from "./local-file.ts";
@@ -9,15 +9,36 @@ const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
 const SLASH = Buffer.from("/");
 const EMPTY = Buffer.alloc(0);
 
-/** The folder's content, names relative to it, with modes, links and times; of a file that grows meanwhile what it had
- * when it was opened. `skipped` is told what an archive cannot hold: fifos, sockets and devices. Throws FileError that
- * names what cannot be read, went away or became shorter meanwhile. */
+/** Told the path of each fifo, socket and device: they are left out. `count`: how many those are, as far as is known. A
+ * sandbox names no more than the first 64 KiB of them. */
+export type Skipped = (path: string, count: number) => void;
+
+/** The folder itself as "." and its content, names relative to it, with modes, links and times; of a file that grows
+ * meanwhile what it had when it was opened. Throws FileError that names what cannot be read, went away or became
+ * shorter meanwhile. */
 export async function* packFolder(
-  folder: string,
-  skipped: (path: string) => void = () => undefined,
+  folder: string | Buffer,
+  skipped?: Skipped,
 ): AsyncGenerator<Uint8Array, void, void> {
-  yield* packTree(Buffer.from(folder), EMPTY, skipped);
+  const path = Buffer.from(folder);
+  yield tarHeader(entryOf(await localErrors(path, () => stat(path)), "dir", Buffer.from(".")));
+  yield* packTree(path, EMPTY, counted(skipped));
   yield TRAILER;
+}
+
+/** What stands at `path`, a symlink as such, under that one name; otherwise as `packFolder`. */
+export async function* packAs(
+  name: Buffer,
+  path: string | Buffer,
+  skipped?: Skipped,
+): AsyncGenerator<Uint8Array, void, void> {
+  yield* packEntry(Buffer.from(path), name, counted(skipped));
+  yield TRAILER;
+}
+
+function counted(skipped: Skipped | undefined): (path: string) => void {
+  let count = 0;
+  return (path) => skipped?.(path, ++count);
 }
 
 async function* packTree(
@@ -26,21 +47,26 @@ async function* packTree(
   skipped: (path: string) => void,
 ): AsyncGenerator<Uint8Array, void, void> {
   const names = await localErrors(folder, () => readdir(folder, { encoding: "buffer" }));
-  for (const name of names.sort(Buffer.compare)) {
-    const path = Buffer.concat([folder, SLASH, name]);
-    const full = Buffer.concat([prefix, name]);
-    const found = await localErrors(path, () => lstat(path));
-    if (found.isDirectory()) {
-      yield tarHeader(entryOf(found, "dir", full));
-      yield* packTree(path, Buffer.concat([full, SLASH]), skipped);
-    } else if (found.isSymbolicLink()) {
-      const target = await localErrors(path, () => readlink(path, { encoding: "buffer" }));
-      yield tarHeader({ ...entryOf(found, "symlink", full), target });
-    } else if (found.isFile()) {
-      yield* packFile(path, full);
-    } else {
-      skipped(path.toString());
-    }
+  for (const name of names.sort(Buffer.compare))
+    yield* packEntry(Buffer.concat([folder, SLASH, name]), Buffer.concat([prefix, name]), skipped);
+}
+
+async function* packEntry(
+  path: Buffer,
+  full: Buffer,
+  skipped: (path: string) => void,
+): AsyncGenerator<Uint8Array, void, void> {
+  const found = await localErrors(path, () => lstat(path));
+  if (found.isDirectory()) {
+    yield tarHeader(entryOf(found, "dir", full));
+    yield* packTree(path, Buffer.concat([full, SLASH]), skipped);
+  } else if (found.isSymbolicLink()) {
+    const target = await localErrors(path, () => readlink(path, { encoding: "buffer" }));
+    yield tarHeader({ ...entryOf(found, "symlink", full), target });
+  } else if (found.isFile()) {
+    yield* packFile(path, full);
+  } else {
+    skipped(path.toString());
   }
 }
 

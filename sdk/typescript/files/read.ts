@@ -35,6 +35,7 @@ export async function* readFrames(
   verb: "read" | "pack",
   request: object,
   signal: AbortSignal | undefined,
+  ended?: (frame: FileEndFrame) => void,
 ): AsyncGenerator<Uint8Array, void, void> {
   const { link } = box.caller;
   onlyWellFormed(request);
@@ -60,6 +61,7 @@ export async function* readFrames(
       }
       if (frame.type === "file_end") {
         if (received !== frame.total_bytes) break;
+        ended?.(frame);
         return;
       }
       if (received + credit_bytes - until >= Math.min(MAX_CHUNK_BYTES, credit_bytes / 2)) {

@@ -1,81 +1,140 @@
 // Files and folders between this machine and a sandbox.
-import { createWriteStream } from "node:fs";
-import { chmod, lstat, mkdir, rename, rm, stat, utimes } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
-import { FileError, newUuidV7 } from "../../../broker/contract/index.ts";
+import { isUtf8 } from "node:buffer";
+import {
+  chmod,
+  lstat,
+  lutimes,
+  mkdir,
+  open,
+  realpath,
+  rename,
+  rm,
+  stat,
+  symlink,
+  utimes,
+} from "node:fs/promises";
+import { posix } from "node:path";
+import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
+import { invalid } from "../arguments.ts";
+import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 import { localFile } from "./local-file.ts";
-import { packFolder } from "./pack.ts";
+import { packAs, packFolder, type Skipped } from "./pack.ts";
 import { Anew } from "./read.ts";
 import { unpackFolder } from "./unpack.ts";
 
-export interface UploadOptions extends Abortable {
-  /** Told the path of each fifo, socket and device below the folder: they are left out. */
-  skipped?: (path: string) => void;
+export interface CopyOptions extends Abortable {
+  /** Of a symlink that is named itself: true (default) copies what it leads to, false the link. */
+  follow?: boolean;
+  skipped?: Skipped;
+}
+
+const SLASH = Buffer.from("/");
+
+/** A path as bytes, cut at its last slash. */
+function splitPath(path: Buffer): { folder: Buffer; name: Buffer } {
+  const text = path.toString("latin1");
+  return {
+    folder: Buffer.from(posix.dirname(text), "latin1"),
+    name: Buffer.from(posix.basename(text), "latin1"),
+  };
 }
 
 export async function upload(
   files: Files,
-  local: string,
-  remote: string,
-  { skipped, ...options }: UploadOptions,
+  local: string | Uint8Array,
+  remote: string | Uint8Array,
+  { skipped, follow = true, ...options }: CopyOptions,
 ): Promise<void> {
-  const found = await localErrors(local, () => stat(local));
-  if (found.isDirectory()) {
-    await files.unpack(remote, packFolder(local, skipped), options);
-  } else if (found.isFile()) {
-    const mode = found.mode & 0o7777;
-    const mtimeMs = Math.floor(found.mtimeMs);
-    await files.write(remote, localFile(local), { ...options, mode, mtimeMs });
+  const path = Buffer.from(local);
+  const found = await localErrors(path, () => (follow ? stat(path) : lstat(path)));
+  const target = Buffer.from(remote);
+  if (!found.isDirectory() && !found.isSymbolicLink() && !found.isFile())
+    throw new FileError(`${path} is neither a file nor a folder`, { reason: "EINVAL" });
+  if (found.isSymbolicLink() || !isUtf8(target)) {
+    const { folder, name } = splitPath(target);
+    if (!isUtf8(folder)) throw invalid("remote", "only the last part may be other than UTF-8");
+    const source = follow ? await realpath(path, { encoding: "buffer" }) : path;
+    await files.unpack(folder.toString(), packAs(name, source, skipped), options);
+  } else if (found.isDirectory()) {
+    await files.unpack(target.toString(), packFolder(path, skipped), options);
   } else {
-    throw new FileError(`${local} is neither a file nor a folder`, { reason: "EINVAL" });
+    const { mtimeMs } = found;
+    const mode = found.mode & 0o7777;
+    await files.write(target.toString(), localFile(path), { ...options, mode, mtimeMs });
   }
 }
 
 export async function download(
   files: Files,
   remote: string,
-  local: string,
-  options: Abortable,
+  local: string | Uint8Array,
+  { skipped, follow = true, ...options }: CopyOptions,
 ): Promise<void> {
-  const found = await files.stat(remote, options);
+  const path = Buffer.from(local);
+  const found = await files.stat(remote, { ...options, follow });
+  const isNew = (await localErrors(path, () => ifThere(stat(path)))) === undefined;
   const anew = new Anew(options.signal);
   for (;;) {
     try {
-      if (found.type === "dir") await unpackFolder(files.pack(remote, options), local);
-      else await localErrors(local, () => downloadFile(files, remote, local, found, options));
-      return;
+      if (found.type === "dir")
+        await unpackFolder(files.pack(remote, { ...options, ...defined({ skipped }) }), path);
+      else
+        await localErrors(path, () =>
+          put(remote, path, (half) => fetchTo(half, files, remote, found, options)),
+        );
+      break;
     } catch (error) {
       await anew.after(error);
     }
   }
+  // One that was there keeps its own.
+  if (found.type === "dir" && isNew) await localErrors(path, () => dress(path, found));
 }
 
 /** Under another name first, so that a half one is never taken for whole. */
-async function downloadFile(
-  files: Files,
-  remote: string,
-  local: string,
-  found: { mode: number; mtime_ms: number },
-  options: Abortable,
-): Promise<void> {
-  await mkdir(dirname(local), { recursive: true });
-  const target = (await isFolder(local)) ? join(local, basename(remote)) : local;
-  const half = join(dirname(target), `.${basename(target)}.${newUuidV7()}.part`);
+async function put(remote: string, local: Buffer, make: (half: Buffer) => Promise<void>): Promise<void> {
+  await mkdir(splitPath(local).folder, { recursive: true });
+  const isFolder = (await ifThere(lstat(local)))?.isDirectory() === true;
+  const place = isFolder ? Buffer.concat([local, SLASH, Buffer.from(posix.basename(remote))]) : local;
+  const { folder, name } = splitPath(place);
+  const half = Buffer.concat([folder, SLASH, Buffer.from("."), name, Buffer.from(`.${newUuidV7()}.part`)]);
   try {
-    const source = Readable.from(files.readStream(remote, options));
-    await pipeline(source, createWriteStream(half, { flags: "wx", mode: 0o600 }));
-    await chmod(half, found.mode & 0o7777);
-    await utimes(half, found.mtime_ms / 1000, found.mtime_ms / 1000);
-    await rename(half, target);
+    await make(half);
+    await rename(half, place);
   } finally {
     await rm(half, { force: true });
   }
 }
 
-async function isFolder(path: string): Promise<boolean> {
-  return (await ifThere(lstat(path)))?.isDirectory() === true;
+async function fetchTo(
+  half: Buffer,
+  files: Files,
+  remote: string,
+  found: FileStat,
+  options: Abortable,
+): Promise<void> {
+  if (found.type === "symlink") return await makeLink(half, found);
+  const file = await open(half, "wx", 0o600);
+  try {
+    for await (const part of files.readStream(remote, options)) await file.writeFile(part);
+  } finally {
+    await file.close();
+  }
+  await dress(half, found);
+}
+
+async function makeLink(half: Buffer, { path, target = "", mtime_ms }: FileStat): Promise<void> {
+  if (target.includes("\ufffd"))
+    throw new FileError(`${path} leads to a name that is no UTF-8; copy the folder that it is in`, {
+      reason: "EILSEQ",
+    });
+  await symlink(target, half);
+  await lutimes(half, mtime_ms / 1000, mtime_ms / 1000);
+}
+
+async function dress(path: Buffer, { mode, mtime_ms }: FileStat): Promise<void> {
+  await utimes(path, mtime_ms / 1000, mtime_ms / 1000);
+  await chmod(path, mode);
 }

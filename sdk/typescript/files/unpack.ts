@@ -23,7 +23,10 @@ interface Placed {
 /** Writes an archive's entries below `folder`, which is made where it is missing. Symlinks are made last, so that no
  * entry is written through one of the archive's own. Throws FileError for a name that leads outside, and that names
  * what cannot be written. */
-export async function unpackFolder(source: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
+export async function unpackFolder(
+  source: AsyncIterable<Uint8Array>,
+  folder: string | Buffer,
+): Promise<void> {
   await localErrors(folder, () => mkdir(folder, { recursive: true }));
   const root = Buffer.from(folder);
   const tar = extract(OPTIONS);
