@@ -126,6 +126,11 @@ export class Command implements RunningCommand, EngineListener {
   resize(rows: number, cols: number): void {
     if (!this.#over) this.#context.engine.resize(this.#handle, rows, cols);
   }
+  hangUp(): void {
+    if (this.#over) return;
+    this.#context.engine.hangUp(this.#handle);
+    this.#stdin?.abandon();
+  }
   background(): number[] {
     return this.#members().filter((pid) => this.#over || pid !== this.#pid);
   }

@@ -208,6 +208,13 @@ EXPORT void engine_resize(uint32_t handle, int rows, int cols) {
   if (c && c->flags & PTY && c->fd[K_OUT] >= 0) ioctl(c->fd[K_OUT], TIOCSWINSZ, &size);
   pthread_mutex_unlock(&lock);
 }
+/** Closes a terminal under what runs on it, to which the kernel then sends SIGHUP. */
+EXPORT void engine_hang_up(uint32_t handle) {
+  pthread_mutex_lock(&lock);
+  struct command *c = find(handle);
+  if (c && c->flags & PTY && c->pid > 0 && !c->exited) { close_at(c, K_IN); close_at(c, K_OUT); }
+  pthread_mutex_unlock(&lock);
+}
 /** Waits no longer for those that hold the pipes: CLOSED comes once what was written is read. */
 EXPORT void engine_let_go(uint32_t handle) {
   pthread_mutex_lock(&lock);

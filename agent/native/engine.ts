@@ -72,6 +72,7 @@ const SYMBOLS = {
   engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
   engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_resize: { args: [FFIType.u32, FFIType.i32, FFIType.i32], returns: FFIType.void },
+  engine_hang_up: { args: [FFIType.u32], returns: FFIType.void },
   engine_let_go: { args: [FFIType.u32], returns: FFIType.void },
   engine_watch: { args: [FFIType.i32], returns: FFIType.i64_fast },
   engine_watch_readable: { args: [FFIType.i32], returns: FFIType.i64_fast },
@@ -200,6 +201,10 @@ export class Engine {
   }
   resize(handle: number, rows: number, cols: number): void {
     this.#native.engine_resize(handle, rows, cols);
+  }
+  /** Closes its terminal. */
+  hangUp(handle: number): void {
+    this.#native.engine_hang_up(handle);
   }
   /** Waits no longer for background processes that hold the command's pipes. */
   letGo(handle: number): void {

@@ -64,6 +64,35 @@ describe("a terminal", () => {
     await until("the background is gone", async () => !(await alive(pid)));
   });
 
+  test("is hung up as a closed one: its shell and what that runs end, what was to survive that goes on", async () => {
+    const running = begin(commands, { argv: ["bash", "--norc", "-i"], pty, env: { PS1: "prompt> " } });
+    await running.until("prompt> ");
+    const line = "setsid sh -c 'echo kept=$$=; exec sleep 69' & sleep 70 & echo ends=$!=; wait\n";
+    await running.command.stdin(bytes(line));
+    const pidOf = (name: string) =>
+      Number(new RegExp(`${name}=(\\d+)=`).exec(running.stdout().toString())?.[1]);
+    await until("both run", () => pidOf("kept") > 0 && pidOf("ends") > 0);
+    running.command.hangUp?.();
+    expect((await running.ended).outcome).toMatchObject({ type: "signaled", signal: "SIGHUP" });
+    await until("what the shell ran is gone", async () => !(await alive(pidOf("ends"))));
+    expect(await alive(pidOf("kept"))).toBe(true);
+    process.kill(pidOf("kept"));
+  });
+
+  test("hung up while nobody reads and input waits, ends all the same", async () => {
+    const running = begin(commands, { shell: "stty raw; echo up; yes", pty });
+    await running.until("up");
+    running.command.pause(true);
+    let taken = false;
+    const input = running.command.stdin(new Uint8Array(1024 * 1024)).then(() => {
+      taken = true;
+    });
+    running.command.hangUp?.();
+    await running.ended;
+    await input;
+    expect(taken).toBe(true);
+  });
+
   test("all output before the end is there", async () => {
     for (let i = 0; i < 10; i++) {
       const ended = await run(commands, {

@@ -5,6 +5,7 @@ import { contentOf, textOf } from "./content.ts";
 import type { Context } from "./context.ts";
 import type { CommandResult, CommandSink, ParsedExec, RunningCommand } from "./executor.ts";
 import { OutputBuffer, slimBuffer } from "./output.ts";
+import { Presence } from "./presence.ts";
 
 /** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
 export const BACKSTOP_MS = 5_000;
@@ -68,6 +69,8 @@ export class Command implements CommandSink {
   #paused = false;
   #cancel: { as: Outcome | undefined } | undefined;
   #backstop: Alarm | undefined;
+  #presence: Presence | undefined;
+  readonly #hangUpMs: number | undefined;
 
   /** `large`: the request is too large to be kept beside the command. */
   constructor(id: string, request: ParsedExec, large: boolean, context: Context, holder: Holder) {
@@ -77,6 +80,7 @@ export class Command implements CommandSink {
     this.#content = large || request.stdin !== undefined ? contentOf(request) : request;
     this.#timeoutMs = request.timeout_ms;
     this.#graceMs = request.grace_ms;
+    this.#hangUpMs = request.pty?.hang_up_ms;
     this.#context = context;
     this.#holder = holder;
     this.startedAt = context.now();
@@ -119,6 +123,8 @@ export class Command implements CommandSink {
   begun(running: RunningCommand): void {
     this.#running = running;
     if (this.over) return;
+    if (this.#hangUpMs !== undefined)
+      this.#presence = new Presence(this.#context.deadlines, this.#hangUpMs, () => this.#hangUp());
     if (this.#cancel !== undefined) running.cancel(this.#cancel.as);
     if (this.#paused) running.pause(true);
     if (this.#cancel === undefined && this.#timeoutMs !== undefined) {
@@ -162,6 +168,7 @@ export class Command implements CommandSink {
 
   #end(): void {
     if (this.#backstop !== undefined) this.#context.deadlines.clear(this.#backstop);
+    this.#presence?.end();
     this.#holder.finished(this);
     for (const listener of this.listeners) listener.ended();
     // After the answer has been sent.
@@ -176,10 +183,24 @@ export class Command implements CommandSink {
     this.stderr = slimBuffer(this.stderr);
     this.stdinTurn = undefined;
     this.#backstop = undefined;
+    this.#presence = undefined;
     this.#cancel = undefined;
   }
 
   // What is asked of it.
+
+  /** Somebody who holds its terminal is there. */
+  heard(): void {
+    if (!this.over) this.#presence?.heard();
+  }
+
+  #hangUp(): void {
+    this.#context.log.info(
+      { sandbox: this.#context.sandbox, command: this.id },
+      "a terminal is hung up: its client is gone",
+    );
+    this.#running?.hangUp?.();
+  }
 
   /** Ends it; false where it has ended. */
   cancel(as?: Outcome): boolean {

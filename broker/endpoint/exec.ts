@@ -89,16 +89,23 @@ export class Execution {
 
   attach(request: v.InferOutput<typeof AttachRequest>, reply: Reply): void {
     const { id, from_stdout, from_stderr, credit_bytes } = request;
-    const command = this.commands.need(id, this.#context.sandbox);
+    const command = this.#need(id);
     const has = from_stdout >= command.stdout.total && from_stderr >= command.stderr.total;
     // Who has it all already still learns the outcome.
     if (command.outputGone && !has) throw this.#gone(command);
     this.#stream(command, reply, credit_bytes, from_stdout, from_stderr);
   }
 
+  /** What is asked for by its id; who asks is there. */
+  #need(id: string): Command {
+    const command = this.commands.need(id, this.#context.sandbox);
+    command.heard();
+    return command;
+  }
+
   /** In the order of arrival, each part when the one before it was taken. */
   stdin(request: Stdin): Promise<{ received: number }> {
-    const command = this.commands.need(request.id, this.#context.sandbox);
+    const command = this.#need(request.id);
     const turn = (command.stdinTurn ?? Promise.resolve()).then(() => this.#stdin(command, request));
     command.stdinTurn = turn.then(
       () => {},
@@ -129,16 +136,16 @@ export class Execution {
   }
 
   signal(id: string, name: string): { running: boolean } {
-    const { running } = this.commands.need(id, this.#context.sandbox);
+    const { running } = this.#need(id);
     return { running: running?.signal(name) ?? false };
   }
 
   cancel(id: string): { running: boolean } {
-    return { running: this.commands.need(id, this.#context.sandbox).cancel() };
+    return { running: this.#need(id).cancel() };
   }
 
   resize(id: string, rows: number, cols: number): { running: boolean } {
-    const { running } = this.commands.need(id, this.#context.sandbox);
+    const { running } = this.#need(id);
     running?.resize(rows, cols);
     return { running: running !== undefined };
   }

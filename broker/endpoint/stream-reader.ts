@@ -112,6 +112,7 @@ export class StreamReader implements Listener, CreditTaker {
 
   credit(stream: StreamName, received: number, until: number): void {
     if (stream === "data" || this.#over) return;
+    this.#command.heard();
     const window = this.#windows[stream];
     const before = window.until;
     const arrived = window.credit(received, until);

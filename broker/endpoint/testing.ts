@@ -105,6 +105,7 @@ export class Scripted implements RunningCommand {
   stdinText = "";
   stdinClosed = false;
   canceled: { as: unknown } | undefined;
+  hungUp = false;
   pids: number[] = [];
   /** What `stdin` waits for. */
   gate: Promise<void> = Promise.resolve();
@@ -145,6 +146,9 @@ export class Scripted implements RunningCommand {
   }
   resize(rows: number, cols: number): void {
     this.sizes.push([rows, cols]);
+  }
+  hangUp(): void {
+    this.hungUp = true;
   }
   background(): number[] {
     return this.pids;

@@ -1,17 +1,25 @@
 // `sandmesh shell`: this terminal, joined to one in a sandbox.
 import { spawnSync } from "node:child_process";
-import { InvalidRequestError } from "../../broker/contract/index.ts";
+import { InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
 import type { Terminal } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
-import { exitCodeOf } from "./exit.ts";
-import { copyOutput } from "./stream.ts";
+import { copyOutput, report } from "./stream.ts";
+
+export interface ShellFlags {
+  user?: string;
+  workdir?: string;
+  hangUpAfter?: number;
+}
+
+/** Longer than a client waits for a server that is away, so that one that comes back finds its terminal. */
+const HANG_UP_MS = 90_000;
 
 export async function openShell(
   context: Context,
   id: string,
   words: string[],
-  flags: { user?: string; workdir?: string },
+  flags: ShellFlags,
 ): Promise<number> {
   const { stdout } = process;
   if (context.output.json) throw new InvalidRequestError("a terminal has no --json", { field: "json" });
@@ -19,7 +27,13 @@ export async function openShell(
     rows: stdout.rows || 24,
     cols: stdout.columns || 80,
     term: process.env.TERM || "xterm-256color",
-    ...defined({ command: words.length > 0 ? words : undefined, user: flags.user, cwd: flags.workdir }),
+    // 0 is never, as with time limits.
+    ...defined({
+      hangUpAfter: (flags.hangUpAfter ?? HANG_UP_MS) || undefined,
+      command: words.length > 0 ? words : undefined,
+      user: flags.user,
+      cwd: flags.workdir,
+    }),
   });
   const resize = () => void terminal.resize(stdout.rows, stdout.columns).catch(() => undefined);
   const hangUp = () => void terminal.close().catch(() => undefined);
@@ -27,14 +41,16 @@ export async function openShell(
   stdout.on("resize", resize);
   const restore = rawMode();
   const typing = pipeTyping(terminal);
+  let outcome: Outcome;
   try {
-    return exitCodeOf((await copyOutput(terminal.output, context)).outcome);
+    ({ outcome } = await copyOutput(terminal.output, context));
   } finally {
     restore();
     typing.stop();
     stdout.off("resize", resize);
     context.signal.removeEventListener("abort", hangUp);
   }
+  return report(outcome, {}, context);
 }
 
 /** Ctrl-C and all else is for the program inside, whose own terminal turns it into a signal. Not setRawMode: that

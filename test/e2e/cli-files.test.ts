@@ -1,9 +1,9 @@
 // The command line: files and terminals.
 import { describe, expect, test } from "bun:test";
-import { mkdir, readFile, readlink, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { ROOT, run } from "./program.ts";
+import { eventually, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -64,6 +64,113 @@ describe("cp of folders", () => {
   });
 });
 
+describe("cp of names, links and times", () => {
+  test("a symlink that is named itself stays one, also where it leads nowhere; with -L and LINK/. what it leads to is copied", async () => {
+    const id = await here.acquired();
+    const from = join(here.scratch, "links");
+    await mkdir(join(from, "dir"), { recursive: true });
+    await writeFile(join(from, "dir", "file"), "x");
+    await symlink("nowhere", join(from, "dangling"));
+    await symlink("dir", join(from, "linked"));
+    const up = async (...words: string[]) => {
+      const ran = await here.sandmesh("cp", ...words);
+      expect([words, ran.code, ran.stderr]).toEqual([words, 0, ""]);
+    };
+    await up(join(from, "dangling"), `${id}:/tmp/l/dangling`);
+    await up(join(from, "linked"), `${id}:/tmp/l`);
+    await up("-L", join(from, "linked"), `${id}:/tmp/l/followed`);
+    await up(`${join(from, "linked")}/.`, `${id}:/tmp/l/content`);
+    const looked = await here.sandmesh(
+      "exec",
+      id,
+      "--",
+      "cd /tmp/l; readlink dangling linked; cat followed/file content/file",
+    );
+    expect(looked.stdout).toBe("nowhere\ndir\nxx");
+
+    const back = join(here.scratch, "links-back");
+    await mkdir(back);
+    await up(`${id}:/tmp/l/dangling`, back);
+    await up(`${id}:/tmp/l/linked`, join(back, "renamed"));
+    await here.sandmesh("exec", id, "--", "ln -s content /tmp/l/linked2");
+    await up("-L", `${id}:/tmp/l/linked2`, join(back, "followed"));
+    expect(await readlink(join(back, "dangling"))).toBe("nowhere");
+    expect(await readlink(join(back, "renamed"))).toBe("dir");
+    expect(await readFile(join(back, "followed", "file"), "utf8")).toBe("x");
+    expect((await here.sandmesh("cp", "-L", join(from, "dangling"), `${id}:/tmp`)).stderr).toContain(
+      "ENOENT",
+    );
+    await here.sandmesh("release", id);
+  });
+
+  test("times to the microsecond, and mode and time of the folder itself, come back; a folder that was there keeps its own", async () => {
+    const id = await here.acquired();
+    const from = join(here.scratch, "timed");
+    const back = join(here.scratch, "timed-back");
+    await mkdir(from, { mode: 0o700 });
+    await writeFile(join(from, "file"), "x");
+    const seconds = 1_577_934_245.123456;
+    for (const path of [join(from, "file"), from]) await utimes(path, seconds, seconds);
+    const micros = async (path: string) => Math.round((await stat(path)).mtimeMs * 1000);
+    expect((await here.sandmesh("cp", from, `${id}:/tmp/timed`)).code).toBe(0);
+    expect((await here.sandmesh("cp", join(from, "file"), `${id}:/tmp/alone`)).code).toBe(0);
+    expect((await here.sandmesh("cp", `${id}:/tmp/timed`, back)).code).toBe(0);
+    expect((await here.sandmesh("cp", `${id}:/tmp/alone`, join(here.scratch, "alone"))).code).toBe(0);
+    const copies = [back, join(back, "file"), join(here.scratch, "alone")];
+    expect(await Promise.all(copies.map(micros))).toEqual(copies.map(() => seconds * 1e6));
+    expect((await stat(back)).mode & 0o777).toBe(0o700);
+
+    await chmod(back, 0o751);
+    await here.sandmesh("exec", id, "--", "chmod 711 /tmp/timed");
+    expect((await here.sandmesh("cp", `${id}:/tmp/timed/.`, back)).code).toBe(0);
+    expect((await here.sandmesh("cp", `${from}/.`, `${id}:/tmp/timed`)).code).toBe(0);
+    expect((await stat(back)).mode & 0o777).toBe(0o751);
+    expect((await here.sandmesh("exec", id, "--", "stat -c %a /tmp/timed")).stdout).toBe("711\n");
+    await here.sandmesh("release", id);
+  });
+
+  test("a name that is no UTF-8 can be an argument, of this machine; one in the sandbox is refused by name", async () => {
+    const id = await here.acquired();
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const script = `cd "$SCRATCH"; odd=$(printf 'odd\\377'); echo odd > "$odd"; mkdir "d$odd"; echo in > "d$odd/file"
+      for each in "$odd" "d$odd"; do ${program} cp "$each" ${id}:/tmp || exit; done
+      ${program} cp "$odd" "${id}:/tmp/new$odd" && ${program} cp ${id}:/tmp/dodd "back$odd"; cat "back$odd"
+      ${program} exec ${id} -- 'cd /tmp; cat odd* newodd* dodd*/*'
+      ${program} cp "${id}:/tmp/$odd" .; echo $?`;
+    await here.sandmesh("exec", id, "--", "echo plain > /tmp/dodd");
+    const ran = await run(["bash", "-c", script], {
+      env: { SANDMESH_HOME: here.home, SCRATCH: here.scratch },
+    });
+    expect(ran.stdout).toBe("plain\nodd\nodd\nin\n2\n");
+    expect(ran.stderr).toMatch(/^sandmesh: invalid_request: .*UTF-8.*\n$/);
+    await here.sandmesh("release", id);
+  });
+
+  test("what a sandbox leaves out is named, and SANDBOX: alone is refused with what to say instead", async () => {
+    const id = await here.acquired();
+    await here.sandmesh(
+      "exec",
+      id,
+      "--",
+      "mkdir -p /tmp/f/sub; cd /tmp/f; mkfifo sub/pipe; for i in $(seq 30); do mkfifo p$i; done",
+    );
+    const ran = await here.sandmesh("cp", `${id}:/tmp/f`, join(here.scratch, "f"));
+    expect(ran.code).toBe(0);
+    expect(ran.stderr.split("\n")).toHaveLength(22);
+    expect(ran.stderr).toContain("left out p1: neither file, folder nor symlink\n");
+    expect(ran.stderr).toEndWith("left out 11 more\n");
+    const json = await here.sandmesh("--json", "cp", `${id}:/tmp/f/sub`, join(here.scratch, "sub"));
+    expect(JSON.parse(json.stdout)).toMatchObject({ skipped: ["pipe"], skipped_count: 1 });
+
+    const whole = await here.sandmesh("cp", `${id}:`, join(here.scratch, "whole"));
+    expect([whole.code, whole.stderr]).toEqual([
+      2,
+      `sandmesh: invalid_request: ${id}: names no path; the working folder is ${id}:.\n`,
+    ]);
+    await here.sandmesh("release", id);
+  });
+});
+
 describe("shell", () => {
   test("is a terminal: window size, Ctrl-C, exit code", async () => {
     const id = await here.acquired();
@@ -79,12 +186,43 @@ describe("shell", () => {
   });
 });
 
+describe("shell of a client that was killed", () => {
+  test("is hung up with what runs in it, and leaves nothing in the sandbox", async () => {
+    const id = await here.acquired();
+    const client = Bun.spawn(
+      [process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", "--hang-up-after", "1s", id],
+      { env: { ...process.env, SANDMESH_HOME: here.home }, stdin: "pipe", stdout: "pipe", stderr: "ignore" },
+    );
+    client.stdin.write("sleep 4711 & echo up$((1+1))\n");
+    await client.stdin.flush();
+    let seen = "";
+    for await (const part of client.stdout) {
+      seen += Buffer.from(part).toString();
+      if (seen.includes("up2")) break;
+    }
+    client.kill("SIGKILL");
+    await client.exited;
+    await eventually("the shell is gone", async () => {
+      const { stdout } = await here.sandmesh("--json", "logs", "--list", id);
+      const commands: { running: boolean }[] = JSON.parse(stdout);
+      return commands.every(({ running }) => !running);
+    });
+    expect((await here.sandmesh("exec", id, "--", "pgrep -x -c 'sleep|bash'; true")).stdout).toBe("0\n");
+    await here.sandmesh("release", id);
+  });
+});
+
 describe("shell without a terminal", () => {
   test("ends where its input ends, also when that is at once, and needs no TERM", async () => {
     const id = await here.acquired();
     const nothing = await here.sandmeshWith({ env: { TERM: "" } }, "shell", id);
     expect({ code: nothing.code, stderr: nothing.stderr }).toEqual({ code: 0, stderr: "" });
     expect((await here.sandmeshWith({ stdin: "exit 4\n" }, "shell", id)).code).toBe(4);
+    const missing = await here.sandmesh("shell", id, "no-such-program");
+    expect([missing.code, missing.stderr]).toEqual([
+      127,
+      "sandmesh: the command was not started: there is no program no-such-program in PATH\n",
+    ]);
     await here.sandmesh("release", id);
   });
 });

@@ -6,7 +6,7 @@ import { EXIT } from "../exit.ts";
 import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { limitOf, type RunFlags, runCommand } from "../stream.ts";
-import { openShell } from "../terminal.ts";
+import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
 import { passWordsOn } from "../words.ts";
 
@@ -115,10 +115,13 @@ export function addShell(program: Command): void {
     )
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
+    .option(
+      "--hang-up-after <duration>",
+      "end what runs on it (SIGHUP) when this client has been gone for so long: killed or cut off; default 90s, 0: never",
+      parseDuration,
+    )
     .addHelpText("after", EXIT_HELP)
-    .action(
-      async (id: string, words: string[], flags: { user?: string; workdir?: string }, command: Command) => {
-        await withMesh(command, (context) => openShell(context, id, words, flags), EXIT.sandmeshFailed);
-      },
-    );
+    .action(async (id: string, words: string[], flags: ShellFlags, command: Command) => {
+      await withMesh(command, (context) => openShell(context, id, words, flags), EXIT.sandmeshFailed);
+    });
 }

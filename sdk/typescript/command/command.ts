@@ -74,6 +74,7 @@ export interface Pty {
   rows: number;
   cols: number;
   term?: string;
+  hang_up_ms?: number;
 }
 
 /** Starts a command and returns when it runs (or could not be started: `wait` then tells why). */

@@ -1,5 +1,7 @@
 // A command on a terminal of its own, for people and for full-screen programs.
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
+import { defined } from "../spec.ts";
+import { type Duration, milliseconds } from "../units.ts";
 import type { Box } from "../wire/box.ts";
 import { type Command, type StartOptions, start } from "./command.ts";
 import { unlimited } from "./request.ts";
@@ -14,7 +16,13 @@ export interface TerminalOptions extends Omit<StartOptions, "stdin" | "stdinOpen
   term?: string;
   /** Default: the image's best shell, as a login shell. */
   command?: string | readonly string[];
+  /** Hang it up, as a closed terminal is (SIGHUP), when this process has been gone for so long: killed, cut off, or too
+   * busy to say that it is there. Default: it stays for whoever attaches next. */
+  hangUpAfter?: Duration;
 }
+
+/** How often in that time this process says that it is there. */
+const BEATS = 4;
 
 export class Terminal implements AsyncDisposable {
   readonly command: Command;
@@ -57,11 +65,30 @@ export class Terminal implements AsyncDisposable {
 }
 
 export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
-  const { rows = 24, cols = 80, term, command, ...rest } = options;
+  const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = options;
+  const hangUpMs =
+    hangUpAfter === undefined ? undefined : Math.max(1, milliseconds(hangUpAfter, "hangUpAfter"));
   const line = command ?? [await bestShell(box), "-l"];
-  const pty = { rows, cols, ...(term !== undefined && { term }) };
+  const pty = { rows, cols, ...defined({ term, hang_up_ms: hangUpMs }) };
   const started = await start(box, line, { ...unlimited(rest), stdinOpen: true }, pty);
-  return new Terminal(started, options.signal);
+  const terminal = new Terminal(started, options.signal);
+  if (hangUpMs !== undefined) beat(box, terminal, hangUpMs / BEATS);
+  return terminal;
+}
+
+/** Says every so often that this process is there, until the terminal is closed, or its end is known. */
+function beat(box: Box, { command, output }: Terminal, everyMs: number): void {
+  // Nothing, at the beginning: taken as repeated, and heard.
+  const request = { id: command.id, offset: 0 };
+  const timer = setInterval(() => {
+    box.caller.sandbox(box.target, "stdin", request, { timeoutMs: everyMs, once: true }).catch((error) => {
+      box.note(error);
+      if (box.lifeline.error !== undefined || box.caller.closed !== undefined) stop();
+    });
+  }, everyMs);
+  timer.unref();
+  const stop = () => clearInterval(timer);
+  output.end.then(stop, stop);
 }
 
 async function bestShell(box: Box): Promise<string> {

@@ -49,3 +49,23 @@ test("a terminal goes on without the client that opened it; the next one reads o
   // A third reads the same screen from its beginning.
   expect(result.stdout.text).toBe(seen + rest);
 }, 30_000);
+
+test("a terminal that is to be hung up ends with the client that opened it, and lives on under one that is quiet and there", async () => {
+  await using live = await liveMesh();
+  const owner = await (await live.connect()).acquire({ image: "host" });
+  const open = async (user: string) => {
+    const client = await live.connect({}, user);
+    const terminal = await client
+      .sandbox(owner.id)
+      .terminal({ command: ["bash", "--norc"], hangUpAfter: "900ms" });
+    return { client, terminal, id: terminal.command.id };
+  };
+  const quiet = await open("bob");
+  const lost = await open("carol");
+  await lost.client.close();
+  // Of itself nothing ends there: the shell waits for a line.
+  expect((await owner.command(lost.id).wait()).outcome).toMatchObject({ type: "signaled", signal: "SIGHUP" });
+  const state = (await owner.commands()).find(({ id }) => id === quiet.id);
+  expect(state).toMatchObject({ running: true });
+  await quiet.terminal.close();
+}, 30_000);
