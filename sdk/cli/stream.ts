@@ -1,7 +1,9 @@
 // A command's output to this process's own streams, and its input from them.
 import { isUtf8 } from "node:buffer";
-import { writeFileSync } from "node:fs";
-import { type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
+import { accessSync, constants, existsSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { InvalidRequestError, type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
+import { localError } from "../typescript/files/local-errors.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
@@ -49,7 +51,11 @@ export async function runCommand(
   command: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const { env, user, workdir: cwd, session } = flags;
+  const { env, user, workdir: cwd, session, outcome: file } = flags;
+  // Told before the command runs, whose outcome would have nowhere to go.
+  if (file === "") throw new InvalidRequestError("outcome: must name a file", { field: "outcome" });
+  if (file !== undefined)
+    withLocalErrors(file, () => accessSync(existsSync(file) ? file : dirname(file), constants.W_OK));
   const timeout = limitOf(flags);
   const input = flags.interactive === true ? stdin() : undefined;
   const { signal } = context;
@@ -61,6 +67,14 @@ export async function runCommand(
   const result = await box.exec(command, options);
   context.output.result(jsonOf(result), "");
   return report(result.outcome, flags, context);
+}
+
+function withLocalErrors(path: string, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw localError(path, error);
+  }
 }
 
 /** A command's result as `--json` prints it. */
@@ -88,7 +102,8 @@ const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Tells how it ended, and gives the exit code for this process. */
 export function report(outcome: Outcome, flags: Pick<RunFlags, "outcome">, context: Context): number {
-  if (flags.outcome !== undefined) writeFileSync(flags.outcome, `${JSON.stringify(outcome)}\n`);
+  const { outcome: file } = flags;
+  if (file !== undefined) withLocalErrors(file, () => writeFileSync(file, `${JSON.stringify(outcome)}\n`));
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();

@@ -1,15 +1,18 @@
 // What happens in the mesh, as the pool tells it.
+import * as v from "valibot";
 import {
   check,
   decode,
   EVENTS,
   eventWildcard,
+  Id,
   PoolEvent,
   parseSubject,
   runEventSubject,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
 import { nothingElse } from "./arguments.ts";
+import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
 import { throwIfAborted } from "./wire/pause.ts";
 
@@ -22,6 +25,8 @@ export interface EventFilter {
   what?: readonly PoolEvent["what"][];
   signal?: AbortSignal;
 }
+
+const Filter = v.object({ run: v.optional(Id), sandbox: v.optional(Id) });
 
 /** A reader that is this far behind misses the oldest. */
 const MAX_WAITING = 10_000;
@@ -41,8 +46,10 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     wake();
   };
   const { link } = caller;
-  const { run, sandbox: _sandbox, what: kinds = EVENTS, signal, ...rest } = filter;
+  const { run, sandbox, what: kinds = EVENTS, signal, ...rest } = filter;
   nothingElse(rest);
+  // No event would ever be another name's.
+  check(Filter, defined({ run, sandbox }));
   const subjects =
     run === undefined
       ? [eventWildcard(link.tenant)]

@@ -20,6 +20,15 @@ test("sizes are powers of 1024, whole and safe", () => {
   }
 });
 
+test("what is refused is named as it was given, also what JSON cannot say", () => {
+  const given = (value: unknown) => value as number;
+  expect(() => milliseconds(Number.NaN, "timeout")).toThrow("timeout: NaN is neither");
+  expect(() => bytes(Number.POSITIVE_INFINITY, "memory")).toThrow("memory: Infinity is neither");
+  expect(() => milliseconds(given(5n), "timeout")).toThrow("timeout: 5 is neither");
+  expect(() => bytes(given(["5"]), "memory")).toThrow("memory: an object is neither");
+  expect(() => milliseconds(given(null), "timeout")).toThrow("timeout: null is neither");
+});
+
 test("what all streams of a connection may have on their way stays below what a server holds for one", () => {
   const mib = 1024 * 1024;
   for (const streams of [0, 1, 8]) expect(creditOf(streams)).toBe(4 * mib);

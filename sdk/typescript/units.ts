@@ -6,6 +6,12 @@ export type Duration = number | string;
 /** A number of bytes, or text with a unit in powers of 1024: "512MiB", "2g", "65536". */
 export type Size = number | string;
 
+/** As the caller wrote it: JSON has no NaN and no Infinity, and refuses a bigint. */
+function shown(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  return typeof value === "object" && value !== null ? "an object" : String(value);
+}
+
 const TIME: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** To whole milliseconds; throws InvalidRequestError naming `field`. A text needs its unit, since "30" could be
@@ -13,13 +19,13 @@ const TIME: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }
 export function milliseconds(value: Duration, field: string): number {
   if (typeof value === "number") {
     if (Number.isFinite(value) && value >= 0) return Math.ceil(value);
-  } else {
+  } else if (typeof value === "string") {
     const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h)$/.exec(value) ?? [];
     const factor = TIME[unit];
     if (number !== undefined && factor !== undefined) return Math.ceil(Number(number) * factor);
   }
   throw new InvalidRequestError(
-    `${field}: ${JSON.stringify(value)} is neither milliseconds nor text such as "500ms", "30s", "5m", "1h"`,
+    `${field}: ${shown(value)} is neither milliseconds nor text such as "500ms", "30s", "5m", "1h"`,
     { field },
   );
 }
@@ -30,13 +36,13 @@ const SIZE: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30
 export function bytes(value: Size, field: string): number {
   if (typeof value === "number") {
     if (Number.isSafeInteger(value) && value >= 0) return value;
-  } else {
+  } else if (typeof value === "string") {
     const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(value) ?? [];
     const factor = SIZE[unit.toLowerCase()];
     if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
   }
   throw new InvalidRequestError(
-    `${field}: ${JSON.stringify(value)} is neither bytes nor text such as "512MiB" or "2g"`,
+    `${field}: ${shown(value)} is neither bytes nor text such as "512MiB" or "2g"`,
     { field },
   );
 }

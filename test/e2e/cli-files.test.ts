@@ -146,6 +146,34 @@ describe("cp of names, links and times", () => {
     await here.sandmesh("release", id);
   });
 
+  test("a file goes through a symlink and into a fifo that are there, and does not take their place", async () => {
+    const id = await here.acquired();
+    const place = join(here.scratch, "places");
+    await mkdir(place);
+    await writeFile(join(place, "file"), "old");
+    await symlink("file", join(place, "link"));
+    Bun.spawnSync(["mkfifo", join(place, "fifo")]);
+    await here.sandmesh("exec", id, "--", "echo new > /tmp/new");
+    expect((await here.sandmesh("cp", `${id}:/tmp/new`, join(place, "link"))).code).toBe(0);
+    expect(await readlink(join(place, "link"))).toBe("file");
+    expect(await readFile(join(place, "file"), "utf8")).toBe("new\n");
+    const reading = run(["cat", join(place, "fifo")]);
+    expect((await here.sandmesh("cp", `${id}:/tmp/new`, join(place, "fifo"))).code).toBe(0);
+    expect((await reading).stdout).toBe("new\n");
+    expect((await stat(join(place, "fifo"))).isFIFO()).toBe(true);
+    for (const words of [
+      ["", `${id}:/tmp`],
+      [`${id}:/tmp/new`, ""],
+    ]) {
+      const ran = await here.sandmesh("cp", ...words);
+      expect([ran.code, ran.stderr]).toEqual([
+        2,
+        "sandmesh: invalid_request: local: must be a path of this machine\n",
+      ]);
+    }
+    await here.sandmesh("release", id);
+  });
+
   test("what a sandbox leaves out is named, and SANDBOX: alone is refused with what to say instead", async () => {
     const id = await here.acquired();
     await here.sandmesh(

@@ -184,6 +184,26 @@ describe("a sandbox that is kept", () => {
   });
 });
 
+describe("a command that never ran", () => {
+  test("is told by exec --detach and by logs, and needs a place for its outcome before it runs", async () => {
+    const id = await here.acquired();
+    const detached = await here.sandmesh("exec", "-d", id, "--", "no-such-program");
+    expect(detached.code).toBe(127);
+    expect(detached.stderr).toContain("no program no-such-program");
+    await here.sandmesh("exec", "-s", "main", "-u", "nobody", id, "--", "true");
+    expect((await here.sandmesh("logs", "-l", id)).stdout).toMatch(/refused or lost .*true\n/);
+    for (const file of [join(here.scratch, "no-such-folder", "outcome"), ""]) {
+      const ran = await here.sandmesh("exec", "--outcome", file, id, "--", "touch", "/tmp/it-ran");
+      expect(ran.code).toBe(125);
+      expect(ran.stderr).toMatch(/file_error|must name a file/);
+    }
+    expect((await here.sandmesh("exec", id, "--", "ls /tmp/it-ran")).code).toBe(2);
+    const nobodys = await here.sandmesh("events", "--sandbox", "NO ID");
+    expect([nobodys.code, nobodys.stderr]).toEqual([2, expect.stringContaining("sandbox: must be")]);
+    await here.sandmesh("release", id);
+  });
+});
+
 describe("logs of a command that runs", () => {
   test("all that it has written so far, as text and as JSON, and no waiting for more", async () => {
     const id = await here.acquired();

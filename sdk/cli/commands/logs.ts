@@ -33,7 +33,8 @@ async function listCommands({ mesh, output }: Context, id: string): Promise<numb
   const commands = await mesh.sandbox(id).commands();
   const rows = commands.map((each) => [
     each.id,
-    each.outcome === undefined ? "running" : describeOutcome(each.outcome),
+    // Where neither is so, an error was the answer, such as one that refused it.
+    each.outcome !== undefined ? describeOutcome(each.outcome) : each.running ? "running" : "refused or lost",
     duration(each.age_ms),
     each.command.replaceAll("\n", "⏎"),
   ]);

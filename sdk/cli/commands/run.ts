@@ -5,7 +5,7 @@ import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
-import { limitOf, type RunFlags, runCommand } from "../stream.ts";
+import { limitOf, type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
 import { passWordsOn } from "../words.ts";
@@ -102,7 +102,9 @@ async function startDetached(
   const box = context.mesh.sandbox(id);
   const started = await box.start(line, defined({ timeout: limitOf(flags), env, user, cwd: workdir }));
   context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
-  return EXIT.ok;
+  if (started.pid !== undefined) return EXIT.ok;
+  // It has ended already: nothing was started.
+  return report((await started.wait({ signal: context.signal })).outcome, flags, context);
 }
 
 export function addShell(program: Command): void {

@@ -237,3 +237,11 @@ async def test_none_is_the_default_and_numbers_of_other_libraries_are_numbers(ba
         asked = [request for verb, request in played.asked if verb == "exec"]
         assert set(asked[0]) == {"version", "id", "shell", "credit_bytes"}
         assert asked[1]["timeout_ms"] == 1500
+
+
+def test_a_nul_is_named_and_no_pattern_is_shown() -> None:
+    from sandmesh._wire.arguments import check_arguments
+
+    for request in ({"argv": ["a\0b"]}, {"argv": ["a"], "cwd": "/a\0b"}, {"argv": ["a"], "env": {"A": "x\0"}}):
+        with pytest.raises(sandmesh.InvalidRequestError, match=r": must not contain NUL"):
+            check_arguments("sandbox.exec.request", request)

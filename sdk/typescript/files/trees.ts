@@ -15,7 +15,7 @@ import {
 } from "node:fs/promises";
 import { posix } from "node:path";
 import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
-import { invalid } from "../arguments.ts";
+import { bytesOf, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
@@ -32,6 +32,12 @@ export interface CopyOptions extends Abortable {
 
 const SLASH = Buffer.from("/");
 
+function localPath(local: string | Uint8Array): Buffer {
+  const path = Buffer.from(bytesOf(local, "local"));
+  if (path.length === 0 || path.includes(0)) throw invalid("local", "must be a path of this machine");
+  return path;
+}
+
 /** A path as bytes, cut at its last slash. */
 function splitPath(path: Buffer): { folder: Buffer; name: Buffer } {
   const text = path.toString("latin1");
@@ -47,9 +53,9 @@ export async function upload(
   remote: string | Uint8Array,
   { skipped, follow = true, ...options }: CopyOptions,
 ): Promise<void> {
-  const path = Buffer.from(local);
+  const path = localPath(local);
   const found = await localErrors(path, () => (follow ? stat(path) : lstat(path)));
-  const target = Buffer.from(remote);
+  const target = Buffer.from(bytesOf(remote, "remote"));
   if (!found.isDirectory() && !found.isSymbolicLink() && !found.isFile())
     throw new FileError(`${path} is neither a file nor a folder`, { reason: "EINVAL" });
   if (found.isSymbolicLink() || !isUtf8(target)) {
@@ -72,7 +78,7 @@ export async function download(
   local: string | Uint8Array,
   { skipped, follow = true, ...options }: CopyOptions,
 ): Promise<void> {
-  const path = Buffer.from(local);
+  const path = localPath(local);
   const found = await files.stat(remote, { ...options, follow });
   const isNew = (await localErrors(path, () => ifThere(stat(path)))) === undefined;
   const anew = new Anew(options.signal);
@@ -80,10 +86,7 @@ export async function download(
     try {
       if (found.type === "dir")
         await unpackFolder(files.pack(remote, { ...options, ...defined({ skipped }) }), path);
-      else
-        await localErrors(path, () =>
-          put(remote, path, (half) => fetchTo(half, files, remote, found, options)),
-        );
+      else await localErrors(path, () => put(files, remote, path, found, options));
       break;
     } catch (error) {
       await anew.after(error);
@@ -93,36 +96,50 @@ export async function download(
   if (found.type === "dir" && isNew) await localErrors(path, () => dress(path, found));
 }
 
-/** Under another name first, so that a half one is never taken for whole. */
-async function put(remote: string, local: Buffer, make: (half: Buffer) => Promise<void>): Promise<void> {
+/** A file or a symlink, under another name first, so that a half one is never taken for whole. As cp(1) has it, a file
+ * goes to what a symlink leads to, and what is neither file nor folder, such as /dev/stdout, is written to. */
+async function put(
+  files: Files,
+  remote: string,
+  local: Buffer,
+  found: FileStat,
+  options: Abortable,
+): Promise<void> {
   await mkdir(splitPath(local).folder, { recursive: true });
-  const isFolder = (await ifThere(lstat(local)))?.isDirectory() === true;
-  const place = isFolder ? Buffer.concat([local, SLASH, Buffer.from(posix.basename(remote))]) : local;
+  const there = await ifThere(stat(local));
+  const fetchTo = async (path: Buffer, flags: string) =>
+    await writeTo(path, flags, files.readStream(remote, options));
+  if (there?.isDirectory() === false && !there.isFile()) {
+    if (found.type === "symlink")
+      throw new FileError(`${local} is in the way of the symlink`, { reason: "EEXIST" });
+    return await fetchTo(local, "r+");
+  }
+  let place = local;
+  if (there?.isDirectory() === true)
+    place = Buffer.concat([local, SLASH, Buffer.from(posix.basename(remote))]);
+  else if (there !== undefined && found.type !== "symlink")
+    place = await realpath(local, { encoding: "buffer" });
   const { folder, name } = splitPath(place);
   const half = Buffer.concat([folder, SLASH, Buffer.from("."), name, Buffer.from(`.${newUuidV7()}.part`)]);
   try {
-    await make(half);
+    if (found.type === "symlink") await makeLink(half, found);
+    else {
+      await fetchTo(half, "wx");
+      await dress(half, found);
+    }
     await rename(half, place);
   } finally {
     await rm(half, { force: true });
   }
 }
 
-async function fetchTo(
-  half: Buffer,
-  files: Files,
-  remote: string,
-  found: FileStat,
-  options: Abortable,
-): Promise<void> {
-  if (found.type === "symlink") return await makeLink(half, found);
-  const file = await open(half, "wx", 0o600);
+async function writeTo(path: Buffer, flags: string, source: AsyncIterable<Uint8Array>): Promise<void> {
+  const file = await open(path, flags, 0o600);
   try {
-    for await (const part of files.readStream(remote, options)) await file.writeFile(part);
+    for await (const part of source) await file.writeFile(part);
   } finally {
     await file.close();
   }
-  await dress(half, found);
 }
 
 async function makeLink(half: Buffer, { path, target = "", mtime_ms }: FileStat): Promise<void> {

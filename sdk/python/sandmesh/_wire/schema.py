@@ -118,7 +118,7 @@ def _string(schema: Schema) -> Check:
         if at_most is not None and 2 * len(value) > at_most and len(value.encode("utf-16-le")) // 2 > at_most:
             raise Bad(f"must be at most {at_most} characters")
         if pattern is not None and pattern.search(value) is None:
-            raise Bad(f"must match {schema['pattern']}")
+            raise Bad("must not contain NUL" if "\0" in value else f"must match {schema['pattern']}")
         return value
 
     return run
