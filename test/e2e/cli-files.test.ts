@@ -235,7 +235,7 @@ describe("shell of a client that was killed", () => {
       const commands: { running: boolean }[] = JSON.parse(stdout);
       return commands.every(({ running }) => !running);
     });
-    expect((await here.sandmesh("exec", id, "--", "pgrep -x -c 'sleep|bash'; true")).stdout).toBe("0\n");
+    expect((await here.sandmesh("exec", id, "--", "pgrep", "-x", "-c", "sleep|bash")).stdout).toBe("0\n");
     await here.sandmesh("release", id);
   });
 });
