@@ -5,12 +5,13 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { ConnectionError, InvalidRequestError, PermissionDeniedError } from "../contract/index.ts";
 import { createUserKey, identityOf } from "../credentials/index.ts";
@@ -54,7 +55,7 @@ function processesWith(text: string): string[] {
   const found: string[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
-      const command = require("node:fs").readFileSync(`/proc/${pid}/cmdline`, "utf8") as string;
+      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
       if (command.includes(text)) found.push(command);
     } catch {}
   }
@@ -132,6 +133,24 @@ test("damaged keys, and a binary that is none, are told", async () => {
   await expect(startServer({ stateDir: newFolder(), binary: "/no/such" })).rejects.toBeInstanceOf(
     ConnectionError,
   );
+});
+
+test("a server leaves half of the processors to whom it serves, unless it is told how many it has", async () => {
+  const said = process.env.GOMAXPROCS;
+  const share = async (): Promise<string | undefined> => {
+    await using server = await testServer();
+    const variables = readFileSync(`/proc/${server.server.pid}/environ`, "utf8").split("\0");
+    return variables.find((each) => each.startsWith("GOMAXPROCS="));
+  };
+  try {
+    delete process.env.GOMAXPROCS;
+    expect(await share()).toBe(`GOMAXPROCS=${Math.max(1, Math.floor(availableParallelism() / 2))}`);
+    process.env.GOMAXPROCS = "3";
+    expect(await share()).toBe("GOMAXPROCS=3");
+  } finally {
+    if (said === undefined) delete process.env.GOMAXPROCS;
+    else process.env.GOMAXPROCS = said;
+  }
 });
 
 test("monitoring is off unless asked for, and on loopback then", async () => {

@@ -1,6 +1,7 @@
 // Starts a nats-server that dies with its owner, and waits until it takes connections.
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { ConnectionError, decode, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
@@ -136,6 +137,10 @@ async function start(
   };
 }
 
+/** Of the machine's processors, how many nats-server runs on at once: it shares them with whom it serves. With a second one
+ * Go wakes another thread for each message, to look for work: on two processors a third of its CPU. */
+const SHARE = String(Math.max(1, availableParallelism() >> 1));
+
 function launch(binary: string, config: string): { child: ChildProcess; exited: Promise<Exit> } {
   const setpriv = inPath("setpriv");
   const command = [...(setpriv ? [setpriv, "--pdeathsig", "KILL"] : []), binary, "-c", config];
@@ -143,7 +148,7 @@ function launch(binary: string, config: string): { child: ChildProcess; exited: 
     // A session of its own: Ctrl-C at the owner's terminal is the owner's to handle, in its order.
     detached: true,
     stdio: ["ignore", "ignore", "ignore", "pipe"],
-    env: { PATH: process.env.PATH ?? "/usr/bin:/bin" },
+    env: { PATH: process.env.PATH ?? "/usr/bin:/bin", GOMAXPROCS: process.env.GOMAXPROCS ?? SHARE },
   });
   const owned = child.stdio[3];
   owned?.on("error", () => {});

@@ -5,6 +5,7 @@
 import type { Sandbox } from "../../sdk/typescript/mod.ts";
 import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
+import { natsPair } from "./pair.ts";
 import { CpuMeter, meshPids } from "./usage.ts";
 
 const ROUNDS = 10;
@@ -35,10 +36,11 @@ async function throughput(count: number, width: number, once: () => Promise<unkn
 
 async function measure(box: Sandbox, home: string, n: number): Promise<object> {
   const each = Math.max(1, Math.round(n / ROUNDS));
-  const times: Record<"floor" | "argv" | "ping" | "shellFloor" | "shell" | "session", number[]> = {
+  const times: Record<"floor" | "argv" | "ping" | "pair" | "shellFloor" | "shell" | "session", number[]> = {
     floor: [],
     argv: [],
     ping: [],
+    pair: [],
     shellFloor: [],
     shell: [],
     session: [],
@@ -49,12 +51,15 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
   const cpu = new CpuMeter(pids);
   const c32Cpu = new CpuMeter(pids);
   const session = await box.shell();
+  await using pair = await natsPair();
   await installFloor(box);
   await timed(100, () => box.exec(NOOP, { check: true }));
+  await timed(100, () => pair.ping());
   for (let i = 0; i < ROUNDS; i++) {
     times.floor.push(...(await runFloor(box, each, 1, NOOP)).ms);
     times.argv.push(...(await cpu.during(each, () => timed(each, () => box.exec(NOOP, { check: true })))));
     times.ping.push(...(await timed(each, () => box.ping())));
+    times.pair.push(...(await timed(each, () => pair.ping())));
     times.shellFloor.push(...(await runFloor(box, each, 1, ["/bin/bash", "-c", SHELL_NOOP])).ms);
     times.shell.push(...(await timed(each, () => box.exec(SHELL_NOOP, { check: true }))));
     times.session.push(...(await timed(each, () => session.exec(SHELL_NOOP))));
@@ -73,6 +78,7 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
     argv_p50_ms: p50(times.argv),
     argv_p99_ms: round(percentile(times.argv, 0.99)),
     ping_p50_ms: p50(times.ping),
+    pair_ping_p50_ms: p50(times.pair),
     argv_ratio: round(percentile(times.argv, 0.5) / percentile(times.floor, 0.5), 2),
     shell_floor_p50_ms: p50(times.shellFloor),
     shell_p50_ms: p50(times.shell),

@@ -1,5 +1,5 @@
-// The floor under streams and files: what a NATS publish and subscribe pair of two programs moves, in messages of the
-// wire's greatest chunk, on a server of its own with the same kind of credentials.
+// The floor under streams, files and pings: what a pair of two programs moves by NATS publish and subscribe, in messages of
+// the wire's greatest chunk, and how soon one answers the other; on a server of its own with the same kind of credentials.
 import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { testServer } from "../../broker/server/testing.ts";
@@ -8,6 +8,9 @@ import type { MeshPids } from "./usage.ts";
 
 const SANDBOX = "sb-floor";
 const SUBJECT = `rep.v1.acme.${SANDBOX}.ann.floor.1`;
+const PING_SUBJECT = `sbx.v1.acme.${SANDBOX}.ping`;
+const PING_BYTES = 90;
+const PING_TIMEOUT_MS = 10_000;
 /** Published ahead of what the server has taken: as much as a daemon has in flight. */
 const IN_FLIGHT = (16 * 1024 * 1024) / MAX_CHUNK_BYTES;
 
@@ -16,6 +19,8 @@ export interface Pair extends AsyncDisposable {
   readonly pids: MeshPids;
   /** Moves so many bytes; answers MB/s (10^6), from the order to the last message. */
   move(bytes: number): Promise<number>;
+  /** One request of a ping's size, and its answer: the link and the server, and nothing behind them. */
+  ping(): Promise<unknown>;
 }
 
 export async function natsPair(): Promise<Pair> {
@@ -37,7 +42,9 @@ export async function natsPair(): Promise<Pair> {
   await link.flush();
   const said = lines(child.stdout);
   if ((await said.next()).value !== "ready") throw new Error("the publisher did not start");
+  const body = new Uint8Array(PING_BYTES);
   return {
+    ping: () => link.request(SANDBOX, PING_SUBJECT, body, { timeoutMs: PING_TIMEOUT_MS }),
     pids: { client: process.pid, server: server.server.pid, daemon: child.pid, relay: undefined },
     async move(bytes) {
       const count = Math.ceil(bytes / MAX_CHUNK_BYTES);
@@ -61,6 +68,8 @@ export async function natsPair(): Promise<Pair> {
 
 async function publish(url: string): Promise<void> {
   const link = await connect({ urls: [url], credentials: JSON.parse(process.env.PAIR_CREDENTIALS ?? "") });
+  link.subscribe(PING_SUBJECT, (message) => message.respond(message.data));
+  await link.flush();
   const chunk = new Uint8Array(MAX_CHUNK_BYTES);
   process.stdout.write("ready\n");
   for await (const line of lines(Bun.stdin.stream())) {
