@@ -16,10 +16,6 @@ const withoutSigner: BunPlugin = {
   },
 };
 
-/** How much more often than otherwise something must run in a boot until it is compiled: most of that runs then only, and
- * what is compiled takes half a megabyte. main.ts ends it. */
-const BOOT_JIT_POLICY = 4;
-
 async function bundle(target: Bun.Build.CompileTarget, outfile: string): Promise<void> {
   await Bun.build({
     entrypoints: [join(import.meta.dir, "main.ts")],
@@ -28,7 +24,7 @@ async function bundle(target: Bun.Build.CompileTarget, outfile: string): Promise
     format: "esm",
     minify: true,
     bytecode: true,
-    compile: { target, outfile, autoloadDotenv: false, autoloadBunfig: false, jitPolicy: BOOT_JIT_POLICY },
+    compile: { target, outfile, autoloadDotenv: false, autoloadBunfig: false },
     plugins: [withoutSigner],
   });
   writeFileSync(outfile, withoutZeros(readFileSync(outfile)));

@@ -183,8 +183,6 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   if (endpoint === undefined) return EXIT.ended;
   const { sandbox } = bootstrap;
   log.info({ sandbox, incarnation: endpoint.incarnation, version: DAEMON_VERSION }, "ready");
-  // A boot's code was not worth compiling (bundle.ts).
-  Bun.unsafe.setJITPolicy(1);
   restWhenIdle({
     timers,
     rest: (maxMs) => engine.rest(maxMs),
