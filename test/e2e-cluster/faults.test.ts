@@ -9,7 +9,7 @@ import {
   type SandmeshError,
   UnsupportedError,
 } from "../../sdk/typescript/mod.ts";
-import { frozen, restartApiServer } from "../cluster/programs.ts";
+import { frozen, restartApiServer, slowed } from "../cluster/programs.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { inCheckout, killDaemon, kubectl } from "./cluster.ts";
@@ -201,4 +201,25 @@ test("an API server that is killed in a burst: what waits comes when it is back,
   await back;
   const all = [first, ...(await boxes)];
   await cluster.whole(all);
+});
+
+test("an etcd that answers in seconds: a burst comes late and whole, and commands do not wait for it", async () => {
+  await using first = await mesh.acquire({ image: IMAGES.busybox });
+  await slowed("etcd", async () => {
+    const boxes = burst();
+    await cluster.begun();
+    expect((await first.exec("echo meanwhile")).stdout.text).toBe("meanwhile\n");
+    await cluster.whole([first, ...(await boxes)]);
+    await cluster.nothingLeft(60_000);
+  });
+});
+
+test("an etcd that does not answer: who cannot wait is told so by name, and what had been begun goes", async () => {
+  const errors = await frozen("etcd", () =>
+    Promise.all(
+      Array.from({ length: BURST }, () => errorOf(mesh.acquire({ image: IMAGES.busybox, timeout: "6s" }))),
+    ),
+  );
+  expect(errors.map(({ code }) => code)).toEqual(errors.map(() => "acquire_timeout"));
+  await cluster.nothingLeft(60_000);
 });
