@@ -11,6 +11,7 @@ import { IMAGES } from "../images/kubernetes.ts";
 import { inCheckout, kubectl, processesOf } from "./cluster.ts";
 import { INSTALLED } from "./install.ts";
 import { ClusterMesh } from "./mesh.ts";
+import { differing, plain, replayBy } from "./replay.ts";
 
 setDefaultTimeout(180_000);
 const LEASE_MS = 5_000;
@@ -91,6 +92,36 @@ test("recorded trajectories of agents, side by side in pods of a Debian image, g
   expect(verdicts.length).toBeGreaterThan(30);
   // Few: another machine than the recorded one, with other programs.
   expect(differs.length / verdicts.length, differs.join("\n")).toBeLessThan(0.1);
+});
+
+test("of the same commands most go as recorded by busybox's shell and programs, too", async () => {
+  const some = plain(await loadTrajectories(), true).filter((_, i) => i % 16 === 5);
+  await using run = mesh.run();
+  const replayed = await Promise.all(
+    some.map(async (trajectory) => {
+      const box = await run.acquire({ image: IMAGES.busybox, timeout: "2m" });
+      return await replayBy("sh", box, trajectory);
+    }),
+  );
+  const { share, which } = differing(replayed.flat());
+  // bash's own words, and options of GNU's programs.
+  expect(share, which).toBeLessThan(0.25);
+});
+
+test("an image without a shell says so of each command, and goes on", async () => {
+  const [trajectory] = plain(await loadTrajectories(), false);
+  if (trajectory === undefined) throw new Error("no trajectory");
+  for (const [image, argv] of [
+    [IMAGES.scratch, ["/echo", "on"]],
+    [IMAGES.musl, ["/say", "on"]],
+  ] as const) {
+    await using box = await mesh.acquire({ image });
+    const outcomes = (await replayBy("/bin/sh", box, trajectory)).map(({ result }) => result.outcome);
+    const said = outcomes.map((outcome) => (outcome.type === "not_started" ? outcome.reason : outcome.type));
+    expect(said).toEqual(said.map(() => "no_such_program"));
+    expect((await box.exec([...argv])).stdout.text).toBe("on\n");
+    await box.release();
+  }
 });
 
 test("a user by number, as the spec asks", async () => {
