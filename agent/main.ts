@@ -8,6 +8,7 @@ import {
   RETENTION,
   type Retention,
 } from "../broker/endpoint/index.ts";
+import { dropBlocks } from "../broker/link/blocks.ts";
 import { resolveUser } from "./exec/user.ts";
 import { Engine } from "./native/engine.ts";
 import { readBootstrap } from "./process/bootstrap.ts";
@@ -186,7 +187,10 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   restWhenIdle({
     timers,
     rest: (maxMs) => engine.rest(maxMs),
-    shrink: () => Bun.shrink(),
+    shrink: () => {
+      dropBlocks();
+      Bun.shrink();
+    },
     requests: () => endpoint.counters.requests,
     connected: () => endpoint.connected,
     now: () => performance.now(),

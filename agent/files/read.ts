@@ -2,6 +2,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import { takeBlock } from "../../broker/link/blocks.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { typeOf } from "./stat.ts";
 
@@ -28,7 +29,7 @@ class FileSource implements ByteSource {
     const want = Math.min(max, this.#left);
     if (want <= 0) return undefined;
     // Not from Buffer's pool: the receiver keeps it.
-    const buffer = Buffer.allocUnsafeSlow(want);
+    const buffer = takeBlock(want);
     try {
       const { bytesRead } = await this.#file.read(buffer, 0, want, this.#position);
       if (bytesRead === 0) return undefined;

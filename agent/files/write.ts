@@ -68,7 +68,7 @@ class DirectSink implements ByteSink {
   }
 
   async write(data: Uint8Array): Promise<void> {
-    this.#parts.push(data);
+    this.#parts.push(Uint8Array.from(data));
   }
 
   async finish(): Promise<void> {

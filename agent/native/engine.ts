@@ -2,6 +2,7 @@
 // calls of the command they belong to.
 import { dlopen, FFIType, ptr, toArrayBuffer } from "bun:ffi";
 import { closeSync } from "node:fs";
+import { takeBlock } from "../../broker/link/blocks.ts";
 
 const BOX_BYTES = 512 * 1024;
 const HEADER_BYTES = 16;
@@ -102,7 +103,8 @@ export class Engine {
   readonly #listeners = new Map<number, EngineListener>();
   readonly #watchers = new Map<number, () => void>();
   #next: 0 | 1 = 0;
-  #block = Buffer.alloc(0);
+  /** To read into. */
+  #block: Buffer | undefined;
   /** Commands that were to be begun since it was last looked how those before are. */
   #asked = 0;
   #nudging: ReturnType<typeof setTimeout> | undefined;
@@ -278,7 +280,7 @@ export class Engine {
   #read(handle: number, k: Talkative): void {
     const listener = this.#listeners.get(handle);
     if (listener === undefined) return;
-    if (this.#block.length === 0) this.#block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
+    this.#block ??= takeBlock(BLOCK_BYTES);
     const block = this.#block;
     const length = this.#native.engine_read(handle, k, ptr(block), BLOCK_BYTES);
     if (length <= 0) return;
@@ -286,7 +288,7 @@ export class Engine {
     if (length < BATCH_BYTES) setTimeout(again, BATCH_MS);
     else setImmediate(again);
     const full = length >= FULL_BYTES;
-    if (full) this.#block = Buffer.alloc(0);
+    if (full) this.#block = undefined;
     const data = block.subarray(0, length);
     listener.output(k === K_OUT ? "stdout" : "stderr", full ? data : copyOf(data));
   }
@@ -341,7 +343,7 @@ export class Engine {
 }
 
 function copyOf(data: Uint8Array): Buffer {
-  const copy = Buffer.allocUnsafeSlow(data.length);
+  const copy = takeBlock(data.length);
   copy.set(data);
   return copy;
 }

@@ -269,7 +269,7 @@ export class Command implements CommandSink {
       if (listener.lag() !== undefined) slowest = Math.min(slowest, listener.position(stream));
     }
     const before = buffer.held;
-    buffer.trim(slowest - BEHIND_BYTES);
+    buffer.trim(slowest - BEHIND_BYTES, this.#context.link.idle);
     this.#holder.held(buffer.held - before);
   }
 

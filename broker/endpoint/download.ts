@@ -1,5 +1,6 @@
 // `read` and `pack`: a source of bytes as chunk frames, as far as the reader's credit and the connection's budget go.
 import { BusyError, TooLargeError } from "../contract/index.ts";
+import { giveBlock } from "../link/blocks.ts";
 import { Alarm } from "./alarm.ts";
 import type { Context, Reply } from "./context.ts";
 import type { ByteSource } from "./executor.ts";
@@ -134,7 +135,7 @@ class Download implements CreditTaker {
       const part = data.subarray(0, room);
       rest = data.length > room ? data.subarray(room) : undefined;
       this.#flow.give(room - part.length);
-      this.#chunk(part);
+      this.#chunk(part, rest === undefined);
     }
     this.#end(undefined, this.#window.sent);
   }
@@ -150,11 +151,13 @@ class Download implements CreditTaker {
     }
   }
 
-  #chunk(data: Uint8Array): void {
+  /** `last`: of what the source gave. */
+  #chunk(data: Uint8Array, last: boolean): void {
     const offset = this.#window.sent;
     this.#window.sent += data.length;
     const frame = { id: this.#id, stream: "data", offset } as const;
     if (!this.#context.chunk(this.#reply, frame, [data], data.length)) throw this.#stopped ?? givenUp();
+    if (last && this.#context.link.idle) giveBlock(data);
   }
 
   /** Waits until something may be sent, and takes it of the budget. */

@@ -16,7 +16,8 @@ import type {
   WatchAnswer,
 } from "../contract/index.ts";
 
-/** Called with output as it comes, in order per stream; the bytes belong to the receiver. */
+/** Called with output as it comes, in order per stream; the bytes belong to the receiver, which may give back their memory
+ * (`giveBlock`). */
 export interface CommandSink {
   output(stream: OutputStream, data: Uint8Array): void;
   /** Once, when the leader started. Not called where the command could not be started. */
@@ -64,12 +65,13 @@ export interface ByteSource {
   readonly size?: number;
   /** Known when it is read to its end. */
   readonly leftOut?: LeftOut;
-  /** The next part, at most `max` bytes; undefined at the end. */
+  /** The next part, at most `max` bytes, as the receiver's own; undefined at the end. */
   read(max: number): Promise<Uint8Array | undefined>;
   close(): Promise<void>;
 }
 
 export interface ByteSink {
+  /** A file's sink is through with the bytes when this has resolved. */
   write(data: Uint8Array): Promise<void>;
   /** Makes it visible; throws without a trace left where that fails. */
   finish(): Promise<void>;

@@ -1,5 +1,7 @@
 // One output stream of a command as it is held: which bytes, from which offset, and what was left out.
 
+import { giveBlock } from "../link/blocks.ts";
+
 /** Written parts below this are copied together, so that a program that writes byte by byte costs no more memory than
  * its bytes. */
 const SMALL_BYTES = 4096;
@@ -113,8 +115,8 @@ export class OutputBuffer {
     return parts;
   }
 
-  /** Lets go of what stands before `offset`. */
-  trim(offset: number): void {
+  /** Lets go of what stands before `offset`; with `give` nobody looks at it any more, and its memory is used again. */
+  trim(offset: number, give = false): void {
     let excess = Math.min(offset, this.end) - this.start;
     if (excess <= 0) return;
     this.start += excess;
@@ -123,6 +125,7 @@ export class OutputBuffer {
       if (excess < piece.length) break;
       excess -= piece.length;
       whole++;
+      if (give) giveBlock(piece);
     }
     if (whole > 0) this.#pieces.splice(0, whole);
     const first = this.#pieces[0];

@@ -9,6 +9,7 @@ import {
   type Schema,
   UnsupportedError,
 } from "../contract/index.ts";
+import { giveBlock } from "../link/blocks.ts";
 import type { Context, Reply } from "./context.ts";
 import type { Downloads } from "./download.ts";
 import type { Execution } from "./exec.ts";
@@ -137,7 +138,12 @@ function transferHandlers({ executor: { files }, downloads, uploads }: Services)
       const { path, transfer, offset, data, last, append } = request;
       const open = () => files.write(writeOptions(request));
       if (transfer !== undefined && !append) {
-        return uploads.part({ transfer, target: `write ${path}`, offset, data, last, open });
+        return uploads
+          .part({ transfer, target: `write ${path}`, offset, data, last, open })
+          .then((answer) => {
+            giveBlock(data);
+            return answer;
+          });
       }
       if (offset !== 0 || !last) {
         const field = append ? "append" : "transfer";

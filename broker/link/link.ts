@@ -40,12 +40,14 @@ export interface Link {
   readonly maxPayload: number;
   /** Throws InvalidRequestError, TooLargeError (maxPayload), ConnectionError (closed, or more than 16 MiB waiting while
    * the connection is away). The bytes must not be changed in the same turn of the event loop; those of `tail`, which come behind `data` in
-   * the same message and are not copied, never. */
+   * the same message and are not copied, not before `idle`. */
   publish(
     subject: string,
     data: Uint8Array,
     options?: { reply?: string; headers?: Record<string, string>; tail?: readonly Uint8Array[] },
   ): void;
+  /** Whether the connection has taken all that was published: the bytes of a `tail` may be changed then, too. */
+  readonly idle: boolean;
   /** `handle` is called in order of arrival; what it throws is logged, and ends nothing. */
   subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription;
   /** One answer. `responder` is the sandbox's id or "pool". Throws UnreachableError (nobody listens: at once),

@@ -155,6 +155,10 @@ export class NatsLink implements Link {
     return this.#outbox.maxPayload;
   }
 
+  get idle(): boolean {
+    return this.#protocol.idle;
+  }
+
   publish(
     subject: string,
     data: Uint8Array,

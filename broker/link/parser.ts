@@ -2,6 +2,8 @@
 // to the package's own parser. That one copies a message two or three times whose bytes do not come all at once, as none
 // of the large ones do.
 
+import { takeBlock } from "./blocks.ts";
+
 /** A message's line, as the package has it: subject and reply as bytes. */
 export interface MessageArg {
   subject: Uint8Array;
@@ -73,7 +75,7 @@ export class MessageParser {
       return after;
     }
     this.#arg = arg;
-    this.#payload = Buffer.allocUnsafeSlow(arg.size + CRLF_BYTES);
+    this.#payload = takeBlock(arg.size + CRLF_BYTES);
     this.#filled = 0;
     return this.#fill(chunk, at);
   }

@@ -3,6 +3,7 @@
 import type { ConnectionOptions, NatsError, Server, Status } from "nats/lib/nats-base-client/core.js";
 import { ProtocolHandler, SubscriptionImpl } from "nats/lib/nats-base-client/protocol.js";
 import { setTransportFactory } from "nats/lib/nats-base-client/transport.js";
+import { giveBlock, takeBlock } from "./blocks.ts";
 import { type MessageArg, MessageParser } from "./parser.ts";
 import { LinkTransport, type TransportSettings } from "./transport.ts";
 
@@ -41,11 +42,9 @@ const PONG = Buffer.from("PONG\r\n");
 const INFO = Buffer.from("INFO ");
 const NOTHING = new Uint8Array(0);
 const SMALL_BYTES = 2048;
-/** A message of the wire's greatest chunk, with what stands around it. */
+/** A message of the wire's greatest chunk, with what stands around it: such a one is put together, so that it goes out by one
+ * write. The copy costs less than two writes more, and what the server reads by them. */
 const STAGE_BYTES = 256 * 1024 + 16 * 1024;
-/** Where a large message is put together, so that it goes out by one write: the copy costs less than two writes more, and
- * what the server reads by them. */
-let stage: Buffer | undefined;
 
 export const lengthOf = (parts: readonly Uint8Array[]): number => {
   let length = 0;
@@ -174,23 +173,28 @@ export class LinkProtocol extends ProtocolHandler {
     }
   }
 
+  /** Whether the socket holds nothing of what was sent. */
+  get idle(): boolean {
+    return this.transport instanceof LinkTransport && this.transport.idle;
+  }
+
   #sendLarge(ahead: Uint8Array, tail: readonly Uint8Array[]): void {
     const { transport } = this;
     const length = ahead.length + lengthOf(tail) + CRLF.length;
-    if (!(transport instanceof LinkTransport) || !transport.idle || length > STAGE_BYTES) {
+    if (!this.idle || length > STAGE_BYTES) {
       transport.send(ahead);
       for (const part of tail) transport.send(part);
       this.sendCommand(CRLF);
       return;
     }
-    stage ??= Buffer.allocUnsafeSlow(STAGE_BYTES);
+    const stage = takeBlock(length);
     let at = 0;
     for (const part of [ahead, ...tail, CRLF]) {
       stage.set(part, at);
       at += part.length;
     }
-    transport.send(stage.subarray(0, length));
-    // The socket holds it.
-    if (!transport.idle) stage = undefined;
+    transport.send(stage);
+    // Otherwise the socket holds it.
+    if (this.idle) giveBlock(stage);
   }
 }

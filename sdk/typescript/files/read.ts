@@ -12,6 +12,7 @@ import {
   throwIfError,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
+import { giveBlock } from "../../../broker/link/blocks.ts";
 import { onlyWellFormed } from "../arguments.ts";
 import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
@@ -111,18 +112,76 @@ export class Anew {
 /** All bytes at once; begun anew where it was cut off. */
 export async function readAll(
   box: Box,
-  request: object,
+  request: ReadRange & { path: string },
   signal: AbortSignal | undefined,
 ): Promise<Uint8Array> {
   const anew = new Anew(signal);
   for (;;) {
     try {
-      const parts: Uint8Array[] = [];
-      for await (const part of readFrames(box, "read", request, signal)) parts.push(part);
-      return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
+      const whole = new Whole();
+      for await (const part of readFrames(box, "read", request, signal)) {
+        if (whole.length === 0 && part.length >= LARGE_BYTES) whole.expect(sizeOf(box, request));
+        whole.add(part);
+      }
+      return whole.bytes();
     } catch (error) {
       await anew.after(error);
       await box.inquire();
     }
+  }
+}
+
+/** A file that comes in parts of this size is worth a question for its size. */
+const LARGE_BYTES = 128 * 1024;
+
+async function sizeOf(box: Box, { path, offset = 0, length }: ReadRange & { path: string }): Promise<number> {
+  const { size } = await box.caller.sandbox(box.target, "stat", { path });
+  return Math.min(size - offset, length ?? size);
+}
+
+/** Parts put together: where it is told in time how long they will be, each is copied once, to its place, and its memory
+ * is used for the next. It may become longer or shorter than that. */
+class Whole {
+  length = 0;
+  #parts: Uint8Array[] = [];
+  #room: Buffer | undefined;
+  #over = false;
+
+  expect(size: Promise<number>): void {
+    size.then(
+      (bytes) => {
+        if (!this.#over && bytes > this.length) this.#move(bytes);
+      },
+      // They are put together at the end, then.
+      () => {},
+    );
+  }
+
+  #move(bytes: number): void {
+    const parts = this.#parts;
+    this.#parts = [];
+    this.length = 0;
+    this.#room = Buffer.allocUnsafeSlow(bytes);
+    for (const part of parts) this.add(part);
+  }
+
+  add(part: Uint8Array): void {
+    const room = this.#room;
+    if (room !== undefined && this.length + part.length <= room.length) {
+      room.set(part, this.length);
+      giveBlock(part);
+    } else {
+      if (room !== undefined) this.#parts = [room.subarray(0, this.length)];
+      this.#room = undefined;
+      this.#parts.push(part);
+    }
+    this.length += part.length;
+  }
+
+  bytes(): Uint8Array {
+    this.#over = true;
+    const [first = new Uint8Array(0), ...rest] = this.#parts;
+    if (this.#room !== undefined) return this.#room.subarray(0, this.length);
+    return rest.length === 0 ? first : Buffer.concat(this.#parts);
   }
 }

@@ -42,6 +42,10 @@ test(
     }
     const range = await sandbox.files.read("f", { offset: 5, length: 7 });
     expect([...range]).toEqual([...noise(3 * 1024 * 1024 + 7).subarray(5, 12)]);
+    for (const length of [2_000_000, 4_000_000]) {
+      const large = Buffer.from(await sandbox.files.read("f", { offset: 1_000_001, length }));
+      expect(large.equals(noise(3 * 1024 * 1024 + 7).subarray(1_000_001, 1_000_001 + length))).toBe(true);
+    }
     await sandbox.files.write("text", "é\u{feff}\n");
     await sandbox.files.write("text", "more", { append: true });
     expect(await sandbox.files.readText("text")).toBe("é\u{feff}\nmore");
