@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { release } from "node:os";
 import { dirname, join } from "node:path";
 import { CONTROLLERS, type Controller, detect, type Hierarchy } from "./cgroups.ts";
+import { diskNeeds } from "./disk.ts";
 import { countsByNamespace } from "./limits.ts";
 import { findPython } from "./python.ts";
 
@@ -129,7 +130,7 @@ const FIX = "run as root, or as a systemd user unit with Delegate=yes";
 
 function cgroups(): Check[] {
   const found = detect();
-  return [...CONTROLLERS.map((controller) => limit(found, controller)), wholeTrees(found)];
+  return [...CONTROLLERS.map((controller) => limit(found, controller)), disk(), wholeTrees(found)];
 }
 
 function limit(found: readonly Hierarchy[], controller: Controller): Check {
@@ -145,6 +146,14 @@ function limit(found: readonly Hierarchy[], controller: Controller): Check {
     detail: "no writable cgroup: this limit is not enforced",
     fix: FIX,
   };
+}
+
+function disk(): Check {
+  const check = "limit of disk";
+  const needs = diskNeeds(process.getuid?.() === 0);
+  if (needs === undefined)
+    return { check, ok: true, detail: "a file system in a file, for who asks (disk_bytes)" };
+  return { check, ok: false, detail: `not enforced without ${needs}`, fix: `run with ${needs}` };
 }
 
 /** By version 2 alone: of version 1 nothing ends a group at once. */

@@ -1,14 +1,29 @@
 // Limits are held by the kernel, and what happens at them is told as what it was.
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { readdirSync, readFileSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { constants } from "node:os";
+import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { Cgroups } from "./cgroups.ts";
+import { diskNeeds } from "./disk.ts";
 import { countsByNamespace, defaultsOf, Limits } from "./limits.ts";
 import { Bench } from "./testing.ts";
 
 const { enforced } = new Cgroups("sandmesh-test");
 const MIB = 1024 * 1024;
+/** Of all loop devices. */
+const backingFiles = (): string =>
+  readdirSync("/sys/block")
+    .map((name) => {
+      try {
+        return readFileSync(`/sys/block/${name}/loop/backing_file`, "utf8");
+      } catch {
+        return "";
+      }
+    })
+    .join("");
 
 const GIB = 1024 * MIB;
 
@@ -33,6 +48,12 @@ test("a limit that is not held is said, whether it was asked for or is the defau
     /cpu: the limit that was asked.*memory: the limit that sandboxes have.*processes: /,
   );
   expect(none.warnings({ image: "host" }).join()).not.toContain("cpu");
+  expect(new Limits(new Set(), false).warnings({ image: "host", disk_bytes: GIB }).join()).toContain(
+    "disk: the limit that was asked for is not held, since it needs root",
+  );
+  expect(new Limits(new Set(), false, { diskBytes: GIB }).warnings({ image: "host" }).join()).toContain(
+    "disk: the limit that sandboxes have by default",
+  );
   expect([countsByNamespace("5.13.9"), countsByNamespace("5.14.0-9"), countsByNamespace("6.1.0")]).toEqual([
     false,
     true,
@@ -110,6 +131,28 @@ os.kill(-1, 9)`;
     expect(Number(errno)).toBe(constants.errno.EAGAIN);
     // The shell and python3 count too.
     expect(Number(forked)).toBe(18);
+  });
+
+  test.if(diskNeeds(true) === undefined)(
+    "who writes more than the disk limit allows is told that the disk is full, and the machine's has it not",
+    async () => {
+      const script = `head -c ${100 * MIB} /dev/zero > /big; echo status $?; df --output=size -B1 / | tail -1
+        rm /big; echo again > /small && cat /small; touch /usr/bin/ls && echo copied`;
+      const out = await bench.probe("sb-full", script, { disk_bytes: 32 * MIB });
+      expect(out).toMatch(/No space left[\s\S]*status 1\n *\d+\nagain\ncopied/);
+      expect(Number(/^ *(\d+)$/m.exec(out)?.[1])).toBeLessThanOrEqual(32 * MIB);
+      const { blocks } = await stat(join(bench.stateDir, "sandboxes/sb-full/disk.img"));
+      expect(blocks * 512).toBeLessThanOrEqual(33 * MIB);
+      await bench.remove("sb-full");
+      expect(await bench.left()).toEqual([]);
+      await until("its loop device is free", () => !backingFiles().includes(bench.stateDir));
+    },
+  );
+
+  test.if(diskNeeds(true) === undefined)("a default limit of disk holds without a wish", async () => {
+    await using limited = await Bench.make({ defaults: { diskBytes: 48 * MIB } });
+    const out = await limited.probe("sb-a", "df --output=size -B1 / | tail -1");
+    expect(Number(out)).toBeLessThanOrEqual(48 * MIB);
   });
 
   test.if(enforced.has("cpu"))("a cpu limit is the kernel's quota", async () => {

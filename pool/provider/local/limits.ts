@@ -2,10 +2,13 @@
 import { availableParallelism, release, totalmem } from "node:os";
 import type { SandboxSpec } from "../../../broker/contract/index.ts";
 import { CONTROLLERS, type Controller } from "./cgroups.ts";
+import { diskNeeds } from "./disk.ts";
 
 export interface DefaultLimits {
   memoryBytes: number;
   pids: number;
+  /** Of the writable layer; left out: none, since a file system of its own costs each boot some 0.1 s. */
+  diskBytes?: number;
 }
 
 const GIB = 1024 ** 3;
@@ -51,12 +54,16 @@ const LIMITS: Record<Controller, { name: string; asked(spec: SandboxSpec): boole
   pids: { name: "processes", asked: (spec) => spec.pids !== undefined },
 };
 
+const which = (asked: boolean): string =>
+  asked ? "the limit that was asked for" : "the limit that sandboxes have by default";
+
 export class Limits {
   /** Which limits hold here. */
   readonly enforced: ReadonlySet<Controller>;
   readonly #defaults: DefaultLimits;
   readonly #byRlimit: boolean;
   readonly #machine: Machine;
+  readonly #diskNeeds: string | undefined;
 
   /** `byGroups`: what cgroups can limit here. */
   constructor(
@@ -66,6 +73,7 @@ export class Limits {
     machine: Machine = machineHere(),
   ) {
     this.#machine = machine;
+    this.#diskNeeds = diskNeeds(root);
     this.#defaults = { ...defaultsOf(), ...defaults };
     this.#byRlimit = !byGroups.has("pids") && !root && countsByNamespace();
     this.enforced = this.#byRlimit ? new Set([...byGroups, "pids"]) : byGroups;
@@ -73,13 +81,29 @@ export class Limits {
 
   /** The spec with the limits that it leaves out. */
   of(spec: SandboxSpec): SandboxSpec {
-    const { memoryBytes, pids } = this.#defaults;
-    return { ...spec, memory_bytes: spec.memory_bytes ?? memoryBytes, pids: spec.pids ?? pids };
+    const { memoryBytes, pids, diskBytes } = this.#defaults;
+    const disk = spec.disk_bytes ?? diskBytes;
+    return {
+      ...spec,
+      memory_bytes: spec.memory_bytes ?? memoryBytes,
+      pids: spec.pids ?? pids,
+      ...(disk !== undefined && { disk_bytes: disk }),
+    };
   }
 
   /** Processes and threads by RLIMIT_NPROC; undefined where a cgroup counts them, or nothing does. */
   nproc(limited: SandboxSpec): number | undefined {
     return this.#byRlimit ? limited.pids : undefined;
+  }
+
+  /** Whether the writable layer's limit holds here. */
+  get disk(): boolean {
+    return this.#diskNeeds === undefined;
+  }
+
+  /** Of the writable layer; undefined where there is none, or it cannot be held. */
+  diskBytes(limited: SandboxSpec): number | undefined {
+    return this.disk ? limited.disk_bytes : undefined;
   }
 
   /** What of the limits is not held, and what was asked for that the machine does not have, for whom the sandbox is
@@ -102,12 +126,17 @@ export class Limits {
   }
 
   #notHeld(spec: SandboxSpec): string[] {
-    return CONTROLLERS.flatMap((controller) => {
+    const asked = spec.disk_bytes !== undefined;
+    const disk =
+      this.disk || this.of(spec).disk_bytes === undefined
+        ? []
+        : [`disk: ${which(asked)} is not held, since it needs ${this.#diskNeeds} (see doctor)`];
+    const groups = CONTROLLERS.flatMap((controller) => {
       const { name, asked } = LIMITS[controller];
       // Without a wish there is no limit of cpu anywhere.
       if (this.enforced.has(controller) || (controller === "cpu" && !asked(spec))) return [];
-      const which = asked(spec) ? "the limit that was asked for" : "the limit that sandboxes have by default";
-      return [`${name}: ${which} is not held, since no cgroup can be written here (see doctor)`];
+      return [`${name}: ${which(asked(spec))} is not held, since no cgroup can be written here (see doctor)`];
     });
+    return [...groups, ...disk];
   }
 }

@@ -19,6 +19,7 @@ export interface PlanInput {
   cgroups: SandboxCgroups;
   /** Where no cgroup bounds them: processes and threads in the sandbox's user namespace. */
   nproc: number | undefined;
+  diskBytes: number | undefined;
   root: boolean;
   daemonDir: string;
   /** As seen inside. */
@@ -54,6 +55,7 @@ export function makePlan(input: PlanInput): Plan {
     cgroup_views: input.cgroups.views,
     // One more for the supervisor, which is in that namespace too.
     nproc: input.nproc === undefined ? null : input.nproc + 1,
+    disk_bytes: input.diskBytes ?? null,
     own,
     volumes: (spec.volumes ?? []).map((v) => ({
       source: realFolder(v.source) ?? v.source,

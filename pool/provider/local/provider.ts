@@ -164,6 +164,7 @@ class Local implements LocalProvider {
         image,
         cgroups: this.#cgroups.make(sandbox, limited),
         nproc: this.#limits.nproc(limited),
+        diskBytes: this.#limits.diskBytes(limited),
         root: this.#root,
         daemonDir: this.#options.daemonDir,
         daemonArgv: this.#options.daemonArgv ?? [`${INSIDE}/daemon/sandmesh-agent`],
@@ -279,7 +280,8 @@ class Local implements LocalProvider {
   }
 
   notIsolated(spec: SandboxSpec): string[] {
-    return notIsolated(this.#limits.of(spec), { root: this.#root, enforced: this.#limits.enforced });
+    const { enforced, disk } = this.#limits;
+    return notIsolated(this.#limits.of(spec), { root: this.#root, enforced, disk });
   }
 
   warnings(spec: SandboxSpec): string[] {

@@ -19,10 +19,17 @@ test("each wish that it cannot fulfil is refused by its own field", () => {
     "spec.image_pull_secrets": { image_pull_secrets: ["registry"] },
     "spec.extended_resources": { extended_resources: { "nvidia.com/gpu": 1 } },
     "spec.template": { template: "warm" },
-    "spec.disk_bytes": { disk_bytes: 1 << 30 },
   };
   for (const [field, wish] of Object.entries(wishes))
     expect(refuse(wish)).toMatchObject({ code: "unsupported", field });
+});
+
+test("a disk on which nothing could run is refused", () => {
+  expect(refuse({ disk_bytes: 1 << 20 })).toMatchObject({
+    code: "invalid_request",
+    field: "spec.disk_bytes",
+  });
+  expect(refuse({ disk_bytes: 1 << 30 })).toBeUndefined();
 });
 
 test("empty lists wish for nothing", () => {
@@ -41,10 +48,14 @@ test("a volume's source is a folder by absolute path, and not the state folder b
 
 test("a limit that the kernel will not hold is said, each by itself", () => {
   const spec = check(SandboxSpec, { image: "host", memory_bytes: 1 << 28, pids: 64, network: "host" });
-  const none = notIsolated(spec, { root: true, enforced: new Set() }).join("\n");
+  const none = notIsolated(spec, { root: true, enforced: new Set(), disk: false }).join("\n");
   expect(none).toContain("memory: the limit is not enforced");
   expect(none).toContain("the network");
-  const all = notIsolated(spec, { root: true, enforced: new Set(["cpu", "memory", "pids"]) }).join("\n");
+  const all = notIsolated(spec, {
+    root: true,
+    enforced: new Set(["cpu", "memory", "pids"]),
+    disk: true,
+  }).join("\n");
   expect(all).not.toContain("not enforced");
   expect(all).toContain("cpu: no limit was asked for");
   expect(all).not.toContain("processes");

@@ -3,12 +3,14 @@ import { realpathSync, statSync } from "node:fs";
 import { isAbsolute, normalize } from "node:path";
 import { InvalidRequestError, type SandboxSpec, UnsupportedError } from "../../../broker/contract/index.ts";
 import type { Controller } from "./cgroups.ts";
+import { checkDisk } from "./disk.ts";
 import { INSIDE } from "./layout.ts";
 
 /** What this process and machine can do. */
 export interface Abilities {
   root: boolean;
   enforced: ReadonlySet<Controller>;
+  disk: boolean;
 }
 
 const NEVER: readonly [keyof SandboxSpec, string][] = [
@@ -16,7 +18,6 @@ const NEVER: readonly [keyof SandboxSpec, string][] = [
   ["sidecars", "a sandbox is one root file system"],
   ["extended_resources", "it has no device plugins"],
   ["template", "it keeps no warm stock"],
-  ["disk_bytes", "overlayfs has no quota"],
 ];
 
 /** Throws UnsupportedError or InvalidRequestError, naming the field. */
@@ -32,6 +33,7 @@ export function refuseUnsupported(spec: SandboxSpec, stateDir: string): void {
       field: "spec.network",
     });
   }
+  checkDisk(spec);
   for (const [i, volume] of (spec.volumes ?? []).entries())
     checkVolume(volume, `spec.volumes.${i}`, stateDir);
 }
@@ -65,7 +67,7 @@ export function realFolder(path: string): string | undefined {
 }
 
 /** What a sandbox of this spec (with the default limits) shares with others, in words. */
-export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): string[] {
+export function notIsolated(spec: SandboxSpec, { root, enforced, disk }: Abilities): string[] {
   const shared = ["the kernel: no system call filter, as in a container without seccomp"];
   if (root)
     shared.push("user ids: root inside is root outside, without the capabilities that reach the machine");
@@ -87,6 +89,7 @@ export function notIsolated(spec: SandboxSpec, { root, enforced }: Abilities): s
       );
     } else if (!wishes[controller]) shared.push(`${names[controller]}: no limit was asked for`);
   }
-  shared.push("disk: no limit on the writable layer");
+  if (spec.disk_bytes === undefined) shared.push("disk: no limit of the writable layer was asked for");
+  else if (!disk) shared.push("disk: the limit of the writable layer is not enforced");
   return shared;
 }

@@ -34,6 +34,8 @@ export interface Plan {
   cgroup_views: Record<string, string>;
   /** RLIMIT_NPROC, soft and hard. */
   nproc: number | null;
+  /** The writable layer lies in a file system of this size. */
+  disk_bytes: number | null;
   /** Name below /.sandmesh → folder, read-only. */
   own: Record<string, string>;
   volumes: { source: string; target: string }[];
