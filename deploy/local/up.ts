@@ -10,6 +10,7 @@ import {
   NotFoundError,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
+import { removeEmptyGroups } from "../../pool/provider/local/index.ts";
 import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
 import { type HomePaths, homePaths, isAlive, makeHome, removeOwn, runningSupervisor } from "./home.ts";
@@ -162,6 +163,8 @@ async function clearAfterDeath(paths: HomePaths): Promise<Left> {
     existsSync(file),
   );
   if (was.length === 0 && before.sandboxes + before.processes + before.mounts === 0) {
+    // A mesh that was killed, whose home was removed: its sandboxes ended by themselves, their cgroups did not.
+    if (removeEmptyGroups(paths.local)) return { ...before, leases: 0 };
     throw new NotFoundError(`no mesh is up in ${paths.home}`);
   }
   const removed = !existsSync(paths.home);

@@ -1,13 +1,15 @@
 // `sandmesh up` and `down` where several are at it, or one was killed.
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { homePaths, runningSupervisor } from "../../deploy/local/home.ts";
 import { down } from "../../deploy/local/up.ts";
-import { startOf } from "../../pool/provider/local/processes.ts";
+import { detect } from "../../pool/provider/local/cgroups.ts";
+import { Layout } from "../../pool/provider/local/layout.ts";
+import { findMarked, killAll, startOf } from "../../pool/provider/local/processes.ts";
 import { processes } from "../processes.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
@@ -19,6 +21,12 @@ afterEach(async () => {
   await down(home).catch(() => undefined);
   await rm(home, { recursive: true, force: true });
 });
+
+/** The mesh's cgroups. */
+const groupsOf = (of: string): string[] =>
+  detect()
+    .map(({ base }) => join(base, new Layout(homePaths(of).local).mark))
+    .filter((folder) => existsSync(folder));
 
 const sandmesh = (...args: string[]): Promise<Ran> =>
   run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), ...args], { env: { SANDMESH_HOME: home } });
@@ -116,6 +124,7 @@ test("a home that is removed while its mesh is up ends the mesh with its sandbox
   await rm(home, { recursive: true });
   await until("the mesh's end", () => processesOf(home).length === 0, 30_000, 50);
   expect(await readdir(home).catch(() => "none")).toBe("none");
+  expect(groupsOf(home)).toEqual([]);
   expect((await sandmesh("down")).stderr).toContain("no mesh is up");
 });
 
@@ -144,6 +153,19 @@ test("down of a mesh whose home was removed ends all of it, also with a killed s
     ]);
     expect(processesOf(home)).toEqual([]);
   }
+});
+
+test("cgroups of a mesh that was killed, whose home was removed and whose sandboxes have ended, are removed by down", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  expect((await sandmesh("acquire", "host")).code).toBe(0);
+  const { mark, stateDir } = new Layout(homePaths(home).local);
+  process.kill(JSON.parse(await readFile(join(home, "supervisor.json"), "utf8")).pid, "SIGKILL");
+  await rm(home, { recursive: true });
+  await killAll("what is left", async () => (await findMarked(mark, stateDir)).pids, 30_000);
+  await until("all has ended", () => processesOf(home).length === 0, 30_000, 50);
+  expect((await sandmesh("down")).stdout).toBe("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n");
+  expect(groupsOf(home)).toEqual([]);
+  expect((await sandmesh("down")).stderr).toContain("no mesh is up");
 });
 
 test("an up in a home that was removed while its mesh was up starts a new one, and the old one leaves it alone", async () => {

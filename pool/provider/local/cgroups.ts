@@ -149,7 +149,7 @@ export class Cgroups {
   /** Processes in the sandbox's groups. */
   processes(sandbox: string): number[] {
     const pids = this.#hierarchies.flatMap((h) =>
-      [this.#folder(h, sandbox), ...groupsBelow(h, this.#folder(h, sandbox))].flatMap((folder) => {
+      [this.#folder(h, sandbox), ...groupsBelow(this.#folder(h, sandbox))].flatMap((folder) => {
         try {
           return readFileSync(join(folder, "cgroup.procs"), "utf8").trim().split("\n");
         } catch {
@@ -164,7 +164,7 @@ export class Cgroups {
   remove(sandbox: string): string[] {
     return this.#hierarchies.flatMap((h) => {
       const folder = this.#folder(h, sandbox);
-      for (const below of groupsBelow(h, folder).reverse()) removeGroup(below);
+      for (const below of groupsBelow(folder).reverse()) removeGroup(below);
       return removeGroup(folder) ? [] : [folder];
     });
   }
@@ -180,9 +180,15 @@ export class Cgroups {
     return all.flat();
   }
 
-  /** Removes the mesh's own, empty groups. */
-  close(): void {
-    for (const h of this.#hierarchies) removeGroup(join(h.base, this.#mark));
+  /** Removes the mesh's own groups, as far as they are empty; whether there were any. */
+  close(): boolean {
+    const own = this.#hierarchies.filter((h) => existsSync(join(h.base, this.#mark)));
+    for (const h of own) {
+      const folder = join(h.base, this.#mark);
+      for (const below of groupsBelow(folder).reverse()) removeGroup(below);
+      removeGroup(folder);
+    }
+    return own.length > 0;
   }
 
   #folder(hierarchy: Hierarchy, sandbox: string): string {
@@ -208,9 +214,8 @@ function delegate(group: string, controllers: readonly Controller[]): void {
   writeFileSync(join(group, "cgroup.subtree_control"), controllers.map((c) => `+${c}`).join(" "));
 }
 
-/** The groups that a sandbox's daemon may have made, in version 2; those above first. */
-function groupsBelow({ version }: Hierarchy, folder: string): string[] {
-  if (version === 1) return [];
+/** The groups below one, such as a sandbox's daemon makes; those above first. */
+function groupsBelow(folder: string): string[] {
   try {
     const below = readdirSync(folder, { withFileTypes: true, recursive: true });
     return below.filter((entry) => entry.isDirectory()).map(({ parentPath, name }) => join(parentPath, name));

@@ -1,4 +1,4 @@
 // The provider `local`.
 export { type Check, diagnose } from "./diagnose.ts";
-export { type Leftovers, leftovers } from "./leftovers.ts";
+export { type Leftovers, leftovers, removeEmptyGroups } from "./leftovers.ts";
 export { createLocalProvider, type LocalOptions, type LocalProvider } from "./provider.ts";

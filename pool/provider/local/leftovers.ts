@@ -39,6 +39,10 @@ export async function leftovers(stateDir: string): Promise<Leftovers> {
   };
 }
 
+/** Removes the cgroups in which nothing runs any more; whether there were any. */
+export const removeEmptyGroups = (stateDir: string): boolean =>
+  new Cgroups(new Layout(stateDir).mark).close();
+
 function isService(pid: number): boolean {
   try {
     const args = readFileSync(join("/proc", String(pid), "cmdline"), "utf8").split("\0");
