@@ -8,6 +8,7 @@ import { Command, type CommandContext } from "./command.ts";
 import { type Attempt, noPipes, notStarted } from "./failure.ts";
 import type { Groups } from "./groups.ts";
 import { BaseEnvironment, packRequest } from "./request.ts";
+import { hasRoom } from "./room.ts";
 import { findShells, type Shell } from "./shell.ts";
 import { endTree, readProcesses, treeOf } from "./tree.ts";
 import { resolveUser } from "./user.ts";
@@ -47,6 +48,8 @@ export class Commands {
   readonly #context: CommandContext;
   #shells: Shell[] | undefined;
   #groups: { found: Groups | undefined } | undefined;
+  /** Whether the sandbox has room for a spare shell; undefined until the first line has come. */
+  #room: boolean | undefined;
   #idle: (() => void) | undefined;
 
   constructor(options: CommandsOptions) {
@@ -90,12 +93,13 @@ export class Commands {
     const id = request.id ?? newUuidV7();
     const cwd = this.#cwd(request.cwd);
     const stdin = request.stdin_open || (request.stdin !== undefined && request.stdin.length > 0);
+    const spare = request.shell !== undefined && this.#hasRoom();
     const attempt: Attempt = { program: argv[0] ?? "", cwd, user: request.user };
     const group = needsGroup(request) ? this.groups()?.take() : undefined;
     const command = new Command(id, request, attempt, sink, this.#context);
     // Added first: the engine's word of the end may come at any time after the start.
     this.#running.add(command);
-    const launch = { id, argv, cwd, user, stdin, cgroup: group?.folder };
+    const launch = { id, argv, cwd, user, stdin, spare, cgroup: group?.folder };
     const result = command.start(packRequest(request, launch, this.#base), request, group);
     if (result >= 0) return command;
     this.#running.delete(command);
@@ -108,6 +112,7 @@ export class Commands {
     const idle = new Promise<void>((resolve) => {
       this.#idle = resolve;
     });
+    this.#options.engine.endSpare();
     for (const command of this.#running) command.cancel();
     await new Promise<void>((resolve) => {
       endTree({
@@ -126,6 +131,11 @@ export class Commands {
     const processes = readProcesses();
     const own = new Set(processes.filter(({ parent }) => parent === self).map(({ pid }) => pid));
     return treeOf(processes, -1, (pid) => own.has(pid), self);
+  }
+
+  #hasRoom(): boolean {
+    this.#room ??= hasRoom();
+    return this.#room;
   }
 
   #shellArgv(line: string): string[] | undefined {

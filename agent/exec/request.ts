@@ -5,7 +5,17 @@ import { bytesOf, type Environment, MARKER } from "../process/environment.ts";
 import type { User } from "./user.ts";
 
 /** As in engine.h. */
-const FLAG = { merge: 1, pty: 2, stdin: 4, waitAll: 8, user: 16, umask: 32, nice: 64, given: 128 } as const;
+const FLAG = {
+  merge: 1,
+  pty: 2,
+  stdin: 4,
+  waitAll: 8,
+  user: 16,
+  umask: 32,
+  nice: 64,
+  given: 128,
+  spare: 256,
+} as const;
 /** Linux's numbers of setrlimit's resources. */
 const RESOURCE = {
   cpu: 0,
@@ -30,6 +40,8 @@ export interface Launch {
   user: User | undefined;
   /** A pipe (or the terminal) for stdin; without it, /dev/null. */
   stdin: boolean;
+  /** A shell line, for which a spare shell may stand ready (native/spare.c decides whether it may be used). */
+  spare?: boolean;
   /** Descriptors of the caller's that become 0 to 5, in place of pipes of the engine's. */
   given?: readonly [number, number, number, number, number, number];
   /** Descriptor of the cgroup's folder that it is born in; without it, the daemon's own. */
@@ -94,6 +106,7 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   if (request.umask !== undefined) flags |= FLAG.umask;
   if (request.nice !== undefined) flags |= FLAG.nice;
   if (launch.given !== undefined) flags |= FLAG.given;
+  if (launch.spare === true) flags |= FLAG.spare;
   let at = 0;
   const word = (value: number): void => {
     at = packed.writeUInt32LE(value >>> 0, at);

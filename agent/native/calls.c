@@ -128,6 +128,17 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   struct command *c = allot(); int64_t result = c ? (int64_t)c->handle : -ENOMEM; int queued = 0;
   if (c) {
     c->request = copy; c->flags = copy->flags; c->child[0] = E.null_fd;
+    // A spare is for who comes alone: the others' starts go on side by side anyway.
+    if (copy->flags & SPARE && lone() && (*request = spare_take(c, copy, length))) {
+      int asleep = !E.look_at;
+      if (E.told) ask_for_sigchld(0);
+      E.last = c->handle; E.started_at = now_ns(); E.active = 1;
+      spare_like(copy, length);
+      free(copy); c->request = NULL;
+      pthread_mutex_unlock(&lock);
+      if (asleep) kick();
+      return result;
+    }
     int bad = c->flags & GIVEN ? take_given(c, copy) : c->flags & PTY ? open_pty(c, copy) : open_pipe(c, copy, K_OUT);
     if (bad >= 0 && !(c->flags & (PTY | GIVEN))) {
       if (c->flags & MERGE) c->child[2] = c->child[1]; else bad = open_pipe(c, copy, K_ERR);
@@ -136,6 +147,7 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
     if (bad < 0) { result = -errno; release(c); }
     else if (lone()) {
       int asleep = !E.look_at;
+      if (copy->flags & SPARE) spare_like(copy, length);
       begin_start();
       pthread_mutex_unlock(&lock);
       if (asleep) kick();  // the thread sleeps without a time limit, and shall see to a child that is stopped

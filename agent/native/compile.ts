@@ -2,8 +2,10 @@
 import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 
-const SOURCES = ["engine.c", "launch.c", "calls.c", "settle.c"].map((name) => join(import.meta.dir, name));
-const HEADER = join(import.meta.dir, "engine.h");
+const SOURCES = ["engine.c", "launch.c", "calls.c", "settle.c", "spare.c", "gate.c"].map((name) =>
+  join(import.meta.dir, name),
+);
+const HEADERS = ["engine.h", "spare.h"].map((name) => join(import.meta.dir, name));
 const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra", "-fvisibility=hidden"];
 export const NATIVE_NAME = "sandmesh-engine.so";
 
@@ -11,7 +13,7 @@ export const NATIVE_NAME = "sandmesh-engine.so";
  * command (cross compilers for other machines). Throws where the compiler is missing or refuses. */
 export function compileNative(folder: string, cc = process.env.CC ?? "cc"): string {
   const hash = new Bun.CryptoHasher("sha256").update([cc, ...FLAGS].join("\0"));
-  for (const path of [HEADER, ...SOURCES]) hash.update(readFileSync(path));
+  for (const path of [...HEADERS, ...SOURCES]) hash.update(readFileSync(path));
   const target = join(folder, `engine-${hash.digest("hex").slice(0, 16)}.so`);
   if (existsSync(target)) return target;
   mkdirSync(folder, { recursive: true });

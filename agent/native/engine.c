@@ -96,7 +96,7 @@ pid_t start(struct command *c, int attend) {
     l.argv[r->argc] = l.envp[r->envc] = NULL;
     // A blocked SIGCHLD would be kept, though nobody asks for it, and then wake the engine's thread at each command's end.
     sigset_t all, old; sigfillset(&all); sigdelset(&all, SIGCHLD); pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid = begin_child(&l, child_stack, sizeof child_stack);
+    pid = begin_child(&l, child_stack, sizeof child_stack, &E.begun);
     if (pid < 0) { failed(&l, S_CLONE); E.begun = -1; }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
   } else { errno = ENOMEM; failed(&l, S_CLONE); }
@@ -200,9 +200,12 @@ static void reap_foreign(void) {
     i.si_pid = 0;
     if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return;
     if (BOX - E.box_length < ROOM) { E.retry_at = now_ns() + LEFT_NS / 10; return; }
+    // A spare shell on its way to the gate (gate.c): its stops are told to whoever waits, and are not this one's to take.
+    if (i.si_code == CLD_TRAPPED) { E.retry_at = now_ns() + LEFT_NS / 10; return; }
     struct command *own = NULL;
     for (uint32_t s = 0; s < E.used && !own; s++) if (E.slots[s] && E.slots[s]->pid == i.si_pid && !E.slots[s]->exited) own = E.slots[s];
     if (own) { if (!on_exit_of(own)) return; continue; }
+    spare_reaped(i.si_pid);
     if (getsid(i.si_pid) == getsid(0)) {
       int64_t now = now_ns();
       if (left != i.si_pid) { left = i.si_pid; left_at = now; }
@@ -216,6 +219,7 @@ static void reap_foreign(void) {
 static void look(void) {
   reap_foreign();
   E.look_at = now_ns() + QUIET_NS;
+  if (spare_nudge(now_ns())) E.active = 1;
   if (E.active) { E.active = 0; return; }
   ask_for_sigchld(1); E.look_at = 0;
   reap_foreign();  // what ended just before

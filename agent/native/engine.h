@@ -2,7 +2,7 @@
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
 // engine.c is the thread, launch.c how a child begins and what it does before exec, calls.c what JavaScript calls,
-// settle.c what it waits in.
+// settle.c what it waits in, spare.c and gate.c a shell that is there before its line.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE };              // frames to JavaScript
-enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128 };  // request flags
+enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128, SPARE = 256 };  // request flags
 enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
 enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
 enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                          // what an epoll event is about
@@ -57,7 +57,7 @@ struct command {
   char *pending; size_t pending_at, pending_length;
   struct request *request; int child[6]; struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered, cleared; };
+struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered, cleared, spare; };
 
 // Everything here is guarded by `lock`.
 struct engine {
@@ -85,7 +85,7 @@ int failed(struct launch *l, int stage);
 int offer_to_oom_killer(const char *path);
 uint64_t ignored_signals(void);
 int may_group(int cgroup);
-pid_t begin_child(struct launch *l, char *stack, size_t size);
+pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd);
 struct command *allot(void);
 struct command *find(uint32_t handle);
 void release(struct command *c);
@@ -105,3 +105,7 @@ pid_t start(struct command *c, int attend);
 int64_t nudge(int64_t now);
 void ask_for_sigchld(int on);
 void *engine_thread(void *unused);
+pid_t spare_take(struct command *c, const struct request *r, uint32_t length);
+void spare_like(const struct request *r, uint32_t length);
+int spare_reaped(pid_t pid);
+int spare_nudge(int64_t now);

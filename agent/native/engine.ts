@@ -79,6 +79,8 @@ const SYMBOLS = {
   engine_watch_readable: { args: [FFIType.i32], returns: FFIType.i64_fast },
   engine_unwatch: { args: [FFIType.u32], returns: FFIType.void },
   engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
+  engine_no_spare: { args: [], returns: FFIType.void },
+  engine_has_spare: { args: [], returns: FFIType.i32 },
   engine_receive: { args: [FFIType.i32], returns: FFIType.i32 },
 } as const;
 type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
@@ -217,6 +219,16 @@ export class Engine {
    * cannot be had. */
   rest(maxMs: number): boolean {
     return this.#native.engine_rest(maxMs) === 1;
+  }
+
+  /** Whether a spare shell stands ready; undefined where none is ever made. */
+  hasSpare(): boolean | undefined {
+    const has = this.#native.engine_has_spare();
+    return has < 0 ? undefined : has === 1;
+  }
+  /** Ends the spare shell, and makes no more. */
+  endSpare(): void {
+    this.#native.engine_no_spare();
   }
 
   /** Calls `gone` once when that process has ended; false where it is not there. */

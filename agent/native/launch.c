@@ -1,6 +1,7 @@
 // From clone to exec. The child's memory is the daemon's own until then, so: system calls, and nothing else.
 #include "engine.h"
 #include <sched.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -61,7 +62,7 @@ int child_main(void *arg) {
   l->offered = offer_to_oom_killer("/proc/self/oom_score_adj");
   if (c->flags & PTY && ioctl(c->child[0], TIOCSCTTY, 0) < 0) return failed(l, S_TTY);
   // Above them first where they are not, so that none is overwritten while it is still a source.
-  int fd[6], n = c->flags & GIVEN ? 6 : 3;
+  int fd[6], n = c->flags & GIVEN ? 6 : l->spare ? 4 : 3;
   for (int i = 0; i < n; i++) if ((fd[i] = c->child[i]) < n && (fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, n)) < 0) return failed(l, S_CLONE);
   for (int i = 0; i < n; i++) if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
 #ifdef SYS_close_range
@@ -85,6 +86,7 @@ int child_main(void *arg) {
   }
   if (*l->cwd && chdir(l->cwd) < 0) return failed(l, S_CWD);
   sigemptyset(&none); sigprocmask(SIG_SETMASK, &none, NULL);
+  if (l->spare && ptrace(PTRACE_TRACEME, 0, 0, 0) < 0) return failed(l, S_EXEC);
   search_exec(l);
   return failed(l, S_EXEC);
 }
@@ -146,19 +148,19 @@ int may_group(int cgroup) {
   if (pid > 0) while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 42;
 }
-/** The pid, or -1; the child's pidfd is in E.begun. The caller has blocked all signals but SIGCHLD. */
-pid_t begin_child(struct launch *l, char *stack, size_t size) {
+/** The pid, or -1; and the child's pidfd. The caller has blocked all signals but SIGCHLD. */
+pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd) {
   static int refused;  // a kernel before 5.5, or a filter of system calls
   // Without CLONE_VFORK what the child says of itself to the OOM killer would be said of the daemon, too.
   uint64_t flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD;
   if (!refused) {
     // To set 62 signals one by one takes some 30 us of each command.
-    struct clone_arguments a = {.flags = flags | CLONE_CLEAR_SIGHAND, .pidfd = (uintptr_t)&E.begun, .exit_signal = SIGCHLD, .stack = (uintptr_t)stack, .stack_size = size};
+    struct clone_arguments a = {.flags = flags | CLONE_CLEAR_SIGHAND, .pidfd = (uintptr_t)pidfd, .exit_signal = SIGCHLD, .stack = (uintptr_t)stack, .stack_size = size};
     l->cleared = 1;
     pid_t pid = clone_into(l->c->request->cgroup, a, child_main, l);
     if (pid == 0) pid = clone_clean(&a, child_main, l);
     if (pid >= 0 || (errno != ENOSYS && errno != EINVAL && errno != EPERM)) return pid;
     refused = 1; l->cleared = 0;
   }
-  return clone(child_main, stack + size, flags | SIGCHLD, l, &E.begun);
+  return clone(child_main, stack + size, flags | SIGCHLD, l, pidfd);
 }

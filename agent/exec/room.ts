@@ -1,0 +1,22 @@
+// Whether the sandbox has room for a process more than its commands: a spare shell (native/spare.c) is not worth one of few.
+import { readFileSync } from "node:fs";
+import { cgroupFacts, type Read } from "../info/cgroup.ts";
+
+const MIN_PIDS = 128;
+const MIN_MEMORY_BYTES = 64 * 1024 * 1024;
+
+const readText: Read = (path) => {
+  try {
+    return readFileSync(path, "latin1");
+  } catch {
+    return undefined;
+  }
+};
+
+/** By the limits of its cgroup, and by its user's limit of processes, which holds where no cgroup can be written. */
+export function hasRoom(read: Read = readText): boolean {
+  const { pidsLimit = Infinity, memoryLimitBytes = Infinity } = cgroupFacts(read);
+  const [, processes = "unlimited"] = /^Max processes +(\S+)/m.exec(read("/proc/self/limits") ?? "") ?? [];
+  const ofUser = processes === "unlimited" ? Infinity : Number(processes);
+  return Math.min(pidsLimit, ofUser) >= MIN_PIDS && memoryLimitBytes >= MIN_MEMORY_BYTES;
+}

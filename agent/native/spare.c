@@ -1,0 +1,220 @@
+// A spare shell, so that a lone shell line pays neither for exec nor for the dynamic loader: one process that stands at
+// the shell's first instruction (gate.c), made when the same kind of line has come twice, and given to the next one.
+// A request that differs from the one before by more than its line and its id, or a file of the shell that has changed
+// meanwhile, gets a process of its own as if there were no spare; so does everything where one cannot be made.
+#include "spare.h"
+#ifdef __x86_64__
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define IDLE_S 120     // an unused one is ended
+#define FAILURES 3     // in a row, and for a while none is made (no right to trace, no pid left)
+#define REST_NS 300000000000LL
+static enum { EMPTY, MAKING, READY, DOOMED } phase;  // all of it guarded by `lock`
+static struct spare S;
+static struct request *like; static uint32_t like_length;
+static struct spare *making; static int64_t making_at, rest_until;
+static int wanted, off, failures, running;
+static pthread_cond_t changed;
+static char stack[32 * 1024] __attribute__((aligned(64)));
+
+/** A request taken apart: everything before the line, the line, and everything after it up to the id. Not one with a
+ * cgroup of its own, which could not be empty while a spare waits in it. */
+struct form { const char *cwd, *shell, *line, *env, *marker; size_t head, tail; };
+static int read_form(const struct request *r, uint32_t length, struct form *f) {
+  static const char NAME[] = "SANDMESH_COMMAND=";
+  const char *s = (const char *)r + r->strings, *end = (const char *)r + length;
+  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->cgroup >= 0 || r->argc < 3 || r->argc > 8 || r->envc < 1) return 0;
+  if (end - s < MARKER_LENGTH + (int)sizeof NAME || end[-1]) return 0;
+  f->cwd = s;
+  for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; if (i == 0) f->shell = s; }
+  f->line = s; f->head = s - f->cwd;
+  f->env = s = s + strlen(s) + 1; f->marker = end - MARKER_LENGTH - 1; f->tail = f->marker - s;
+  if (f->tail < sizeof NAME - 1 || memcmp(f->marker - sizeof NAME + 1, NAME, sizeof NAME - 1) || strlen(f->marker) != MARKER_LENGTH) return 0;
+  // What the loader does by these it has done before the line comes.
+  for (; s < f->marker; s += strlen(s) + 1) if (!strncmp(s, "LD_", 3) || !strncmp(s, "GLIBC_", 6)) return 0;
+  return *f->cwd == '/' && *f->shell == '/';
+}
+static int same_form(const struct request *a, uint32_t a_length, const struct request *b, uint32_t b_length) {
+  struct form f, g;
+  return a && b && !memcmp(a, b, sizeof *a) && read_form(a, a_length, &f) && read_form(b, b_length, &g) && f.head == g.head &&
+    f.tail == g.tail && !memcmp(f.cwd, g.cwd, f.head) && !memcmp(f.env, g.env, f.tail);
+}
+
+static void look_at(const char *path, struct watched *w) {
+  struct stat st;
+  if (stat(path, &st) < 0) memset(&st, 0, sizeof st);
+  w->device = st.st_dev; w->inode = st.st_ino; w->changed_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
+}
+/** Notes how a file is; 0 where it may have changed since the shell has begun to use it. */
+int spare_watch(struct spare *s, const char *path) {
+  for (int i = 0; i < s->nwatched; i++) if (!strcmp(s->watched[i].path, path)) return 1;
+  if (s->nwatched == WATCHED) return 0;
+  struct watched *w = &s->watched[s->nwatched++];
+  if (!(w->path = strdup(path))) return 0;
+  look_at(path, w);
+  return w->inode ? w->changed_ns < s->made_at_ns : !strncmp(path, "/etc/ld.so.", 11);
+}
+static int unchanged(struct spare *s, const char *cwd) {
+  struct watched now; siginfo_t i = {0};
+  // Ended, or stopped by someone.
+  if (waitid(P_PID, s->pid, &i, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) < 0 || i.si_pid) return 0;
+  look_at(cwd, &now);
+  if (now.device != s->cwd.device || now.inode != s->cwd.inode || access(cwd, X_OK) < 0) return 0;
+  for (int k = 0; k < s->nwatched; k++) {
+    struct watched *w = &s->watched[k];
+    look_at(w->path, &now);
+    if (now.device != w->device || now.inode != w->inode || now.changed_ns != w->changed_ns) return 0;
+  }
+  return 1;
+}
+
+static void close_fd(int *fd) { if (*fd >= 0) close(*fd); *fd = -1; }
+static void forget(struct spare *s) {
+  for (int i = 0; i < s->nwatched; i++) free(s->watched[i].path);
+  free(s->like); s->like = NULL; s->nwatched = 0;
+  close_fd(&s->gate);
+}
+static void discard(struct spare *s) {
+  siginfo_t i;
+  if (s->pidfd >= 0) {
+    syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
+    while (waitid(P_PIDFD, s->pidfd, &i, WEXITED) < 0 && errno == EINTR) {}
+  }
+  close_fd(&s->pidfd); close_fd(&s->fd[K_OUT]); close_fd(&s->fd[K_ERR]);
+  forget(s);
+}
+
+/** What a command's start does, with a line that is yet to come. */
+static pid_t launch(struct spare *s, struct command *c, char **vector, char *line, char *marker) {
+  struct request *r = s->like; char *text = (char *)r + r->strings;
+  struct launch l = {.c = c, .cwd = text, .argv = vector, .envp = vector + r->argc + 1, .spare = 1};
+  for (int i = 0; i < r->argc; i++) { text += strlen(text) + 1; l.argv[i] = text; }
+  for (int i = 0; i < r->envc; i++) { text += strlen(text) + 1; l.envp[i] = text; }
+  l.argv[r->argc] = l.envp[r->envc] = NULL;
+  memset(line, ' ', SPARE_LINE - 1); l.argv[r->argc - 1] = line;
+  memcpy(marker, NO_MARKER, MARKER_LENGTH);
+  pid_t pid = begin_child(&l, stack, sizeof stack, &s->pidfd);
+  if (pid > 0 && !l.stage && !l.offered) { char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path); }
+  return pid > 0 && !l.stage ? pid : 0;
+}
+static int make(struct spare *s) {
+  static char line[SPARE_LINE], path[40]; struct form f; struct timespec t;
+  struct command c = {.flags = s->like->flags, .request = s->like}; int out[2] = {-1, -1}, err[2] = {-1, -1}, gate[2] = {-1, -1}, done = 0;
+  char **vector = malloc(sizeof(char *) * (s->like->argc + s->like->envc + 2));
+  clock_gettime(CLOCK_REALTIME, &t); s->made_at_ns = t.tv_sec * 1000000000LL + t.tv_nsec - 100000000LL;
+  if (vector && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 && (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
+    c.child[0] = E.null_fd; c.child[1] = out[1]; c.child[2] = c.flags & MERGE ? out[1] : err[1]; c.child[3] = gate[0];
+    fcntl(gate[1], F_SETFL, O_NONBLOCK); fcntl(out[0], F_SETFL, O_NONBLOCK); if (err[0] >= 0) fcntl(err[0], F_SETFL, O_NONBLOCK);
+    s->pid = launch(s, &c, vector, line, (char *)f.marker);
+    if (s->pid) {
+      snprintf(path, sizeof path, "/proc/%d/cwd", s->pid); look_at(path, &s->cwd);
+      done = gate_hold(s, vector);
+    }
+  }
+  free(vector);
+  close_fd(&out[1]); close_fd(&err[1]); close_fd(&gate[0]);
+  s->fd[K_OUT] = out[0]; s->fd[K_ERR] = err[0]; s->gate = gate[1];
+  return done;
+}
+static int wait_until_idle(void) {
+  struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); t.tv_sec += IDLE_S;
+  int timed_out = 0;
+  while (phase == READY && !timed_out) timed_out = pthread_cond_timedwait(&changed, &lock, &t) == ETIMEDOUT;
+  return timed_out && phase == READY;
+}
+static void *spare_thread(void *unused) {
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    if (phase == READY && wait_until_idle()) phase = DOOMED;
+    if (phase == DOOMED) {
+      struct spare s = S; phase = EMPTY;
+      pthread_mutex_unlock(&lock); discard(&s); pthread_mutex_lock(&lock);
+    } else if (phase == EMPTY && wanted && !off) {
+      struct spare s = {.like = malloc(like_length), .length = like_length, .pidfd = -1, .gate = -1, .fd = {-1, -1, -1}};
+      wanted = 0;
+      if (!s.like) continue;
+      memcpy(s.like, like, like_length); phase = MAKING; making = &s; making_at = now_ns();
+      pthread_mutex_unlock(&lock); int done = make(&s); pthread_mutex_lock(&lock);
+      making = NULL; failures = done ? 0 : failures + 1;
+      if (failures >= FAILURES) { failures = 0; rest_until = now_ns() + REST_NS; }
+      S = s; phase = done && !off && same_form(s.like, s.length, like, like_length) ? READY : DOOMED;
+      if (phase == READY) wanted = 0;
+    } else if (phase != READY) pthread_cond_wait(&changed, &lock);
+  }
+  return unused;
+}
+static int begin_thread(void) {
+  pthread_t thread; pthread_attr_t attr; pthread_condattr_t clock; sigset_t all, old;
+  pthread_condattr_init(&clock); pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); pthread_cond_init(&changed, &clock);
+  pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 128 * 1024); pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(&thread, &attr, spare_thread, NULL);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error == 0;
+}
+
+// ---- with the lock held ----
+/** A lone request has come: where it is of the kind of the one before, a spare is wanted for the next. */
+void spare_like(const struct request *r, uint32_t length) {
+  struct form f;
+  if (off || !read_form(r, length, &f)) return;
+  if (same_form(like, like_length, r, length)) {
+    if (rest_until > now_ns()) return;
+    if (!running && !(running = begin_thread())) { off = 1; return; }
+    wanted = phase != READY;
+    if (wanted) pthread_cond_signal(&changed);
+    return;
+  }
+  if (phase == READY) { phase = DOOMED; pthread_cond_signal(&changed); }
+  failures = 0; rest_until = 0;  // another one may do better
+  free(like); like = malloc(length); like_length = like ? length : 0;
+  if (like) memcpy(like, r, length);
+}
+/** Makes the spare, where there is one for this request, the process of `c`: its pid, or 0. */
+pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
+  struct form f;
+  if (phase != READY || !same_form(S.like, S.length, r, length) || !read_form(r, length, &f)) return 0;
+  size_t line_length = strlen(f.line);
+  if (line_length >= (size_t)SPARE_LINE) return 0;
+  if (!unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { phase = DOOMED; pthread_cond_signal(&changed); return 0; }
+  c->pid = S.pid; c->fd[K_PID] = S.pidfd; c->fd[K_OUT] = S.fd[K_OUT]; c->fd[K_ERR] = S.fd[K_ERR];
+  S.pidfd = S.fd[K_OUT] = S.fd[K_ERR] = -1;
+  forget(&S); phase = EMPTY;
+  return c->pid;
+}
+/** Of a child that has ended: whether it was the spare, which is not given any more then. */
+int spare_reaped(pid_t pid) {
+  if (phase != READY || S.pid != pid) return 0;
+  phase = DOOMED; pthread_cond_signal(&changed);
+  return 1;
+}
+/** One that is being made may have been stopped by a command before its exec, as any child (engine.c): it is told to go
+ * on. Answers whether one is being made. */
+int spare_nudge(int64_t now) {
+  if (phase == MAKING && making->pidfd >= 0 && making_at + STOPPED_NS <= now) syscall(SYS_pidfd_send_signal, making->pidfd, SIGCONT, NULL, 0);
+  return phase == MAKING;
+}
+/** No more of them from now on. */
+__attribute__((visibility("default"))) void engine_no_spare(void) {
+  pthread_mutex_lock(&lock);
+  off = 1;
+  if (phase == READY) { phase = DOOMED; pthread_cond_signal(&changed); }
+  pthread_mutex_unlock(&lock);
+}
+/** 1 where one is at hand, 0 where none is, -1 where none is ever made. */
+__attribute__((visibility("default"))) int engine_has_spare(void) {
+  pthread_mutex_lock(&lock);
+  int has = off ? -1 : phase == READY;
+  pthread_mutex_unlock(&lock);
+  return has;
+}
+#else  // the gate is written for x86-64
+void spare_like(const struct request *r, uint32_t length) { (void)r; (void)length; }
+pid_t spare_take(struct command *c, const struct request *r, uint32_t length) { (void)c; (void)r; (void)length; return 0; }
+int spare_reaped(pid_t pid) { (void)pid; return 0; }
+int spare_nudge(int64_t now) { (void)now; return 0; }
+__attribute__((visibility("default"))) void engine_no_spare(void) {}
+__attribute__((visibility("default"))) int engine_has_spare(void) { return -1; }
+#endif
