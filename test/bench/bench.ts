@@ -52,3 +52,9 @@ export function numberFlag(flag: string, byDefault: number): number {
   if (!Number.isInteger(value) || value < 1) throw new Error(`${flag} takes a whole number`);
   return value;
 }
+
+/** The word behind `flag`. */
+export function wordFlag(flag: string): string | undefined {
+  const at = process.argv.indexOf(flag);
+  return at < 0 ? undefined : process.argv[at + 1];
+}

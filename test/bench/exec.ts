@@ -1,12 +1,13 @@
 // `bench exec`: a no-op command through the whole wire, beside a C loop of posix_spawn in the same sandbox.
 //
 // Both run the same program (/bin/true) with two pipes read to their end, in alternating rounds, so that a noisy
-// machine is noisy for both.
-import type { Sandbox } from "../../sdk/typescript/mod.ts";
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+// machine is noisy for both. With `--image IMAGE` it is measured on the mesh that SANDMESH_URL names, in a sandbox of that
+// image, and nothing is said of the processes' CPU.
+import { connect, type Sandbox } from "../../sdk/typescript/mod.ts";
+import { bench, numberFlag, percentile, progress, round, wordFlag } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
 import { natsPair } from "./pair.ts";
-import { CpuMeter, meshPids } from "./usage.ts";
+import { CpuMeter, type MeshPids, meshPids } from "./usage.ts";
 
 const ROUNDS = 10;
 const NOOP = ["/bin/true"];
@@ -34,7 +35,8 @@ async function throughput(count: number, width: number, once: () => Promise<unkn
   return (count / (performance.now() - began)) * 1000;
 }
 
-async function measure(box: Sandbox, home: string, n: number): Promise<object> {
+/** `pids`: where they are to be had. */
+async function measure(box: Sandbox, n: number, pids?: MeshPids): Promise<object> {
   const each = Math.max(1, Math.round(n / ROUNDS));
   const times: Record<"floor" | "argv" | "ping" | "pair" | "shellFloor" | "shell" | "session", number[]> = {
     floor: [],
@@ -47,9 +49,9 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
   };
   const c32: number[] = [];
   const c32Floor: number[] = [];
-  const pids = meshPids(home);
-  const cpu = new CpuMeter(pids);
-  const c32Cpu = new CpuMeter(pids);
+  const [cpu, c32Cpu] = pids === undefined ? [] : [new CpuMeter(pids), new CpuMeter(pids)];
+  const metered = <T>(meter: CpuMeter | undefined, count: number, work: () => Promise<T>): Promise<T> =>
+    meter === undefined ? work() : meter.during(count, work);
   const session = await box.shell();
   await using pair = await natsPair();
   await installFloor(box);
@@ -57,7 +59,7 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
   await timed(100, () => pair.ping());
   for (let i = 0; i < ROUNDS; i++) {
     times.floor.push(...(await runFloor(box, each, 1, NOOP)).ms);
-    times.argv.push(...(await cpu.during(each, () => timed(each, () => box.exec(NOOP, { check: true })))));
+    times.argv.push(...(await metered(cpu, each, () => timed(each, () => box.exec(NOOP, { check: true })))));
     times.ping.push(...(await timed(each, () => box.ping())));
     times.pair.push(...(await timed(each, () => pair.ping())));
     times.shellFloor.push(...(await runFloor(box, each, 1, ["/bin/bash", "-c", SHELL_NOOP])).ms);
@@ -65,7 +67,7 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
     times.session.push(...(await timed(each, () => session.exec(SHELL_NOOP))));
     c32Floor.push((await runFloor(box, each * 4, 32, NOOP)).per_s);
     c32.push(
-      await c32Cpu.during(each * 4, () => throughput(each * 4, 32, () => box.exec(NOOP, { check: true }))),
+      await metered(c32Cpu, each * 4, () => throughput(each * 4, 32, () => box.exec(NOOP, { check: true }))),
     );
     progress(
       `round ${i + 1}/${ROUNDS}: floor ${round(percentile(times.floor, 0.5))} ms, argv ${round(percentile(times.argv, 0.5))} ms`,
@@ -87,12 +89,20 @@ async function measure(box: Sandbox, home: string, n: number): Promise<object> {
     c32_per_s: Math.round(percentile(c32, 0.5)),
     c32_floor_per_s: Math.round(percentile(c32Floor, 0.5)),
     // Of a no-op; the child's own time is not in it.
-    ...cpu.fields(),
-    ...c32Cpu.fields("c32_"),
+    ...cpu?.fields(),
+    ...c32Cpu?.fields("c32_"),
   };
 }
 
-await bench({}, async ({ mesh, home }) => {
-  await using box = await mesh.acquire({ image: "host" });
-  return await measure(box, home, numberFlag("--n", 2000));
-});
+const n = numberFlag("--n", 2000);
+const image = wordFlag("--image");
+if (image === undefined) {
+  await bench({}, async ({ mesh, home }) => {
+    await using box = await mesh.acquire({ image: "host" });
+    return await measure(box, n, meshPids(home));
+  });
+} else {
+  await using mesh = await connect();
+  await using box = await mesh.acquire({ image });
+  process.stdout.write(`${JSON.stringify(await measure(box, n))}\n`);
+}

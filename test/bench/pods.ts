@@ -1,0 +1,124 @@
+// What the daemon costs a pod on the real node: how long it takes from its start to its word `ready` in a burst, and what
+// CPU and memory it has beside the same pods with `sleep` in its place.
+//
+//   bash test/e2e-cluster/run --program test/bench/pods.ts [--n 64]
+import { readdirSync, readFileSync } from "node:fs";
+import { newSandboxId } from "../../broker/contract/index.ts";
+import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
+import { unheard } from "../../pool/testing/request.ts";
+import { connect, type Mesh, type Sandbox } from "../../sdk/typescript/mod.ts";
+import { eventually } from "../e2e/program.ts";
+import { kubectl, newMesh, quiet, removePods, settingsFor } from "../e2e-cluster/cluster.ts";
+import { INSTALLED } from "../e2e-cluster/install.ts";
+import { IMAGES } from "../images/kubernetes.ts";
+import { numberFlag, percentile, progress, round } from "./bench.ts";
+import { cpuUs, privateDirtyMb } from "./usage.ts";
+
+const ALL_MS = 300_000;
+/** So that what was freed after the start has been given back, ms. */
+const REST_MS = 5_000;
+
+interface Cost {
+  cpuMs: number;
+  privateMb: number;
+}
+
+/** The node's process of each pod whose program has this name, by the pod's uid. */
+function processesNamed(name: string, uids: ReadonlySet<string>): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const pid of readdirSync("/proc").filter((each) => /^\d+$/.test(each))) {
+    try {
+      const uid = readFileSync(`/proc/${pid}/cgroup`, "utf8").match(/\/pod([0-9a-f-]{36})/)?.[1];
+      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      if (uid !== undefined && uids.has(uid) && command.includes(name)) found.set(uid, Number(pid));
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+  return found;
+}
+
+function costOf(name: string, uids: readonly string[]): Cost {
+  const pids = [...processesNamed(name, new Set(uids)).values()];
+  if (pids.length !== uids.length) throw new Error(`${pids.length} of ${uids.length} pods run ${name}`);
+  return {
+    cpuMs: percentile(pids.map(cpuUs), 0.5) / 1000,
+    privateMb: percentile(pids.map(privateDirtyMb), 0.5),
+  };
+}
+
+const p = (values: number[], part: number): number => round(percentile(values, part), 1);
+
+async function alone(mesh: Mesh, count: number): Promise<number[]> {
+  const boots: number[] = [];
+  for (let i = 0; i < count; i++) {
+    await using box = await mesh.acquire({ image: IMAGES.busybox });
+    boots.push((await box.info()).boot_ms);
+    await box.release();
+  }
+  return boots;
+}
+
+async function withDaemons(mesh: Mesh, n: number) {
+  const began = performance.now();
+  const acquired = Array.from({ length: n }, () => mesh.acquire({ image: IMAGES.busybox, timeout: ALL_MS }));
+  const boxes: Sandbox[] = await Promise.all(acquired);
+  const grantedS = (performance.now() - began) / 1000;
+  progress(`${n} granted after ${grantedS.toFixed(1)} s`);
+  const boots = (await Promise.all(boxes.map((box) => box.info()))).map(({ boot_ms }) => boot_ms);
+  await Bun.sleep(REST_MS);
+  const path = "jsonpath={.items[*].metadata.uid}";
+  const of = ["-n", INSTALLED.sandboxes, "get", "pods", "-l", `sandmesh.dev/mesh=${INSTALLED.mesh}`];
+  const cost = costOf("sandmesh-daemon", (await kubectl(...of, "-o", path)).split(" "));
+  await Promise.all(boxes.map((box) => box.release()));
+  return { boots, grantedS, cost };
+}
+
+/** The same pods, with the daemon's folder in them, and `sleep`. */
+async function withSleep(n: number): Promise<{ runningS: number; cost: Cost }> {
+  const name = newMesh();
+  const command = ["/bin/sleep", "3600"];
+  const container = { name: "sandbox", image: IMAGES.busybox, imagePullPolicy: "IfNotPresent", command };
+  const podTemplate = { spec: { containers: [container], terminationGracePeriodSeconds: 1 } };
+  const daemon = { by: "image", image: IMAGES.daemon, pullPolicy: "Never" } as const;
+  const provider = createKubernetesProvider(settingsFor(name, { podTemplate, daemon }), quiet);
+  const running = new Set<string>();
+  provider.watch((event) => event.type === "running" && running.add(event.sandbox));
+  try {
+    const began = performance.now();
+    const limit = AbortSignal.timeout(ALL_MS);
+    const requests = Array.from({ length: n }, () => unheard(newSandboxId(), { image: IMAGES.busybox }));
+    const made = await Promise.all(requests.map((request) => provider.create(request, limit)));
+    await eventually("they run", () => running.size === n, ALL_MS);
+    const runningS = (performance.now() - began) / 1000;
+    progress(`${n} with sleep run after ${runningS.toFixed(1)} s`);
+    await Bun.sleep(REST_MS);
+    const cost = costOf(
+      "/bin/sleep",
+      made.map(({ uid }) => uid),
+    );
+    const all = requests.map(({ sandbox }, i) => ({ sandbox, uid: made[i]?.uid }));
+    await provider.removeMany?.(all, AbortSignal.timeout(ALL_MS));
+    return { runningS, cost };
+  } finally {
+    await provider.close();
+    await removePods(name);
+  }
+}
+
+const n = numberFlag("--n", 64);
+await using mesh = await connect({ lease: "5m" });
+const bootsAlone = await alone(mesh, 5);
+const sleep = await withSleep(n);
+const { boots, grantedS, cost } = await withDaemons(mesh, n);
+const result = {
+  n,
+  ready_p50_ms: p(boots, 0.5),
+  ready_p99_ms: p(boots, 0.99),
+  alone_ready_p50_ms: p(bootsAlone, 0.5),
+  over_sleep_cpu_ms: round(cost.cpuMs - sleep.cost.cpuMs, 1),
+  over_sleep_private_mb: round(cost.privateMb - sleep.cost.privateMb, 1),
+  granted_s: round(grantedS, 1),
+  sleep_running_s: round(sleep.runningS, 1),
+};
+process.stdout.write(`${JSON.stringify(result)}\n`);
