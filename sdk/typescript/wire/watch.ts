@@ -22,6 +22,9 @@ const REASK_MS = 60_000;
 /** At the caller's limit the sandbox has this long to say that it is there. */
 const OVERDUE_MS = 1_000;
 
+/** An answer that the server has sent already is here by then. */
+const ON_ITS_WAY_MS = 500;
+
 /** The caller's limit; and how much longer is waited for a sandbox that is there, which ends the command at its limit, and
  * with some grace. */
 export interface Patience {
@@ -56,9 +59,7 @@ export class Watch implements Waiting {
     if (error !== undefined) throw aboutCommand(error, box.id, options.started());
     if (options.signal?.aborted === true) throw canceled(options);
     this.#silence = new Silence(box, () => this.#stream?.close());
-    this.#unsubscribe = box.lifeline.onLost((error) =>
-      this.stop(aboutCommand(error, box.id, options.started())),
-    );
+    this.#unsubscribe = box.lifeline.onLost((error) => this.#lost(error));
     options.signal?.addEventListener("abort", this.#abort);
     box.pulse.add(this);
   }
@@ -116,6 +117,14 @@ export class Watch implements Waiting {
       // Where it is lost, that has been told by now.
       if (found !== "here") this.#late();
     });
+  }
+
+  #lost(error: SandmeshError): void {
+    const { caller, id } = this.#box;
+    const tell = (): void => this.stop(aboutCommand(error, id, this.#options.started()));
+    if (this.#options.started() !== "unknown") tell();
+    // That nobody listened may be on its way already, and says more: the command was not started.
+    else void Promise.race([caller.link.flush().catch(() => {}), pause(ON_ITS_WAY_MS)]).then(tell);
   }
 
   #late(): void {

@@ -32,6 +32,8 @@ from .subjects import sandbox_subject
 _REASK_S = 60.0
 # At the caller's limit the sandbox has this long to say that it is there.
 _OVERDUE_S = 1.0
+# An answer that the server has sent already is here by then.
+_ON_ITS_WAY_S = 0.5
 # Answers with missing bytes, one after another, after which they count as lost for good.
 _MAX_GAPS = 5
 
@@ -101,9 +103,22 @@ class Follower:
         if self._stream is not None:
             self._stream.fail(error)
 
+    def _lost(self, error: SandmeshError) -> None:
+        if self.started != "unknown":
+            self.stop(error.with_started(self.started))
+            return
+
+        async def settle() -> None:
+            # That nobody listened may be on its way already, and says more: the command was not started.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._box.caller.link.answers(1), _ON_ITS_WAY_S)
+            self.stop(error.with_started(self.started))
+
+        self._box.caller.behind(settle())
+
     async def frames(self) -> AsyncGenerator[Frame, None]:
         """Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame."""
-        unsubscribe = self._box.lifeline.on_lost(lambda error: self.stop(error.with_started(self.started)))
+        unsubscribe = self._box.lifeline.on_lost(self._lost)
         self._silence = Silence(self._box, self._ask_again)
         self._box.pulse.add(self)
         try:
