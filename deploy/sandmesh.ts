@@ -2,8 +2,9 @@
 // The `sandmesh` program: the client's commands, and those that run a mesh on this machine.
 import manifest from "../package.json" with { type: "json" };
 import { createProgram } from "../sdk/cli/program.ts";
+import { addBench } from "./commands/bench.ts";
 import { addKubernetes } from "./commands/kubernetes.ts";
-import { addBench, addConfig, addDoctor, addDown, addUp, addVersion } from "./commands/mesh.ts";
+import { addConfig, addDoctor, addDown, addUp, addVersion } from "./commands/mesh.ts";
 
 const program = createProgram().version(manifest.version);
 program.commandsGroup("A mesh on this machine:");

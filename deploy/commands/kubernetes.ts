@@ -1,9 +1,12 @@
 // kubernetes credentials, user, images: what the chart needs that Helm cannot make.
+import { resolve } from "node:path";
 import type { Command } from "commander";
+import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
 import { addHelp } from "../../sdk/cli/help.ts";
 import { dim } from "../../sdk/cli/output.ts";
 import { parseDuration } from "../../sdk/cli/units.ts";
+import { localError } from "../../sdk/typescript/files/local-errors.ts";
 import { meshSecrets, mintUser } from "../kubernetes/credentials.ts";
 import { buildImages, IMAGE_NAMES } from "../kubernetes/images.ts";
 
@@ -62,19 +65,36 @@ function addUser(kubernetes: Command): void {
     .command("user")
     .argument("<tenant>")
     .argument("<user>")
-    .summary("print a trainer's credential, a .creds file")
-    .description("Prints a trainer's credential, a .creds file: its pods and sandboxes are the tenant's.")
+    .summary("make a trainer's credential, a .creds file")
+    .description(
+      "Makes a trainer's credential, a .creds file with a private key: its sandboxes are the tenant's. With --out it is written, readable by its owner alone; else printed.",
+    )
+    .option("--out <file>", "write it there, with mode 0600")
     .option("--state <folder>", "where the keys are kept", STATE)
     .option("--ttl <duration>", "how long it is good, such as 30d; default for ever", parseDuration)
-    .action(
-      async (tenant: string, user: string, flags: { state: string; ttl?: number }, command: Command) => {
-        await withOutput(command, (output) => {
-          const ttl = flags.ttl === undefined ? {} : { ttlMs: flags.ttl };
-          const credentials = mintUser({ stateDir: flags.state, tenant, user, ...ttl });
-          output.result({ credentials }, credentials.trimEnd());
-        });
-      },
-    );
+    .action(async (tenant: string, user: string, flags: UserFlags, command: Command) => {
+      await withOutput(command, (output) => {
+        const ttl = flags.ttl === undefined ? {} : { ttlMs: flags.ttl };
+        const credentials = mintUser({ stateDir: flags.state, tenant, user, ...ttl });
+        if (flags.out === undefined) return output.result({ credentials }, credentials.trimEnd());
+        writeSecret(flags.out, credentials);
+        output.result({ path: resolve(flags.out) }, "");
+      });
+    });
+}
+
+interface UserFlags {
+  state: string;
+  ttl?: number;
+  out?: string;
+}
+
+function writeSecret(path: string, content: string): void {
+  try {
+    writePrivate(path, content);
+  } catch (error) {
+    throw localError(path, error);
+  }
 }
 
 function addImages(kubernetes: Command): void {

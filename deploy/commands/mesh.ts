@@ -1,14 +1,12 @@
-// up, down, doctor, config, version, bench: what runs a mesh on this machine.
+// up, down, doctor, config, version: what runs a mesh on this machine.
 import { userInfo } from "node:os";
-import { join } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import manifest from "../../package.json" with { type: "json" };
-import { describePoolConfig } from "../../pool/config.ts";
+import { describePoolConfig, type Setting } from "../../pool/config.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
 import { forgetContextsHere } from "../../sdk/cli/nats-contexts.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
-import { passWordsOn } from "../../sdk/cli/words.ts";
 import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
 import { describeLeft, down, up } from "../local/up.ts";
@@ -137,30 +135,42 @@ export function addDoctor(program: Command): void {
 export function addConfig(program: Command): void {
   program
     .command("config")
-    .summary("the settings, with units, defaults and reasons")
+    .summary("the pool's settings, with units, defaults and reasons")
     .description(
-      "Prints every setting of the pool with its default, the variable that sets it, and its reason.",
+      "Prints every setting of the pool with its default, the variable that sets it, and its reason. `up --set NAME=VALUE` sets one of this machine's mesh, the variable one of any pool.",
     )
     .action(async (_flags: unknown, command: Command) => {
       await withOutput(command, (output) => {
         const settings = describePoolConfig();
-        const rows = settings.map(({ name, default: value, about }) => [
-          name,
-          value === undefined ? dim("none") : JSON.stringify(value),
-          about,
-        ]);
-        output.result({ home: sandmeshHome(), settings }, table(["SETTING", ">DEFAULT", "ABOUT"], rows));
-        const [first] = settings;
-        output.note(dim(`variables: ${first?.variable} for ${first?.name}, and so on`));
+        output.result({ home: sandmeshHome(), settings }, settingsTable(settings));
         output.note(dim(`home: ${sandmeshHome()} (SANDMESH_HOME)`));
       });
     });
 }
 
+/** A setting a row, and below it why: beside it there is no room for a sentence. */
+function settingsTable(settings: readonly Setting[]): string {
+  const rows = settings.map(({ name, default: value, variable }) => [
+    name,
+    value === undefined ? dim("none") : JSON.stringify(value),
+    variable,
+  ]);
+  const [headings, ...lines] = table(["=SETTING", ">DEFAULT", "=VARIABLE"], rows, WIDTH).split("\n");
+  const told = lines.map((line, at) => {
+    const about = Bun.wrapAnsi(settings[at]?.about ?? "", WIDTH - INDENT.length).split("\n");
+    return [line, ...about.map((part) => dim(`${INDENT}${part}`))].join("\n");
+  });
+  return [headings, ...told].join("\n");
+}
+
+const WIDTH = 80;
+const INDENT = "    ";
+
 export function addVersion(program: Command): void {
   program
     .command("version")
     .summary("print the version")
+    .description("Prints the version of sandmesh and of the runtime that it runs on.")
     .action(async (_flags: unknown, command: Command) => {
       await withOutput(command, (output) => {
         output.result(
@@ -168,26 +178,5 @@ export function addVersion(program: Command): void {
           `sandmesh ${manifest.version} (bun ${Bun.version})`,
         );
       });
-    });
-}
-
-const BENCHES = ["agent", "boot", "exec", "stream", "files", "acquire"] as const;
-
-export function addBench(program: Command): void {
-  passWordsOn(program.command("bench"), 0)
-    .argument("<name>", BENCHES.join(", "))
-    .argument("[arguments...]", "of the benchmark")
-    .summary("measure, and print one line of JSON")
-    .description(
-      "Starts a mesh of its own, measures, ends it, and prints one line of JSON; progress on stderr.",
-    )
-    .action(async (name: string, rest: string[], _flags: unknown, command: Command) => {
-      if (!BENCHES.some((bench) => bench === name)) command.error(`error: there is ${BENCHES.join(", ")}`);
-      const script = join(import.meta.dir, "..", "..", "test", "bench", `${name}.ts`);
-      if (!(await Bun.file(script).exists())) command.error("error: benchmarks run in a checkout only");
-      const bench = Bun.spawn([process.execPath, script, ...rest], {
-        stdio: ["ignore", "inherit", "inherit"],
-      });
-      process.exitCode = await bench.exited;
     });
 }

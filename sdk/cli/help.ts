@@ -1,5 +1,6 @@
 // help: the program's, a command's, and that there is no such command.
 import type { Command } from "commander";
+import { withOutput } from "./context.ts";
 
 /** In place of commander's own, which for an unknown name prints all of the program's help and not what is wrong. */
 export function addHelp(program: Command): void {
@@ -9,13 +10,37 @@ export function addHelp(program: Command): void {
     .argument("[command...]")
     .summary("help for a command")
     .description("Prints help for a command, or all of them.")
-    .action((names: string[], _flags: unknown, self: Command) => {
+    .action(async (names: string[], _flags: unknown, self: Command) => {
       let command = program;
       for (const name of names) {
         const found = command.commands.find((each) => each.name() === name);
         if (found === undefined) self.error(`error: there is no command ${names.join(" ")}`);
         command = found;
       }
-      command.help();
+      await withOutput(self, (output) => {
+        const help = helpOf(command);
+        output.result({ help }, help);
+      });
     });
 }
+
+/** As commander prints it, with what is added behind. */
+function helpOf(command: Command): string {
+  let text = "";
+  command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+  return text;
+}
+
+/** Adds paragraphs behind a command's help, as wide as the rest of it. Lines that are indented stay as they are. */
+export function addNotes(command: Command, text: string | ((of: Command) => string), all = false): Command {
+  return command.addHelpText(all ? "afterAll" : "after", ({ command: of }) => {
+    const helper = of.createHelp();
+    helper.prepareContext({ helpWidth: of.configureOutput().getOutHelpWidth?.() ?? WIDTH });
+    const said = typeof text === "string" ? text : text(of);
+    const fill = (part: string) =>
+      part.startsWith(" ") ? part : helper.boxWrap(part, helper.helpWidth ?? WIDTH);
+    return `\n${said.split("\n").map(fill).join("\n")}`;
+  });
+}
+
+const WIDTH = 80;

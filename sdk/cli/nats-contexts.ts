@@ -1,11 +1,12 @@
 // The nats CLI's contexts: files of its own configuration folder.
-import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { replyPrefix, SANDBOX_PREFIX } from "../../broker/contract/index.ts";
+import { POOL_RESPONDER, replyPrefix, SANDBOX_PREFIX } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
-import { meshFilePath, readCredentials, type Settings } from "../typescript/settings.ts";
+import { MESH_FILE, meshFilePath, readCredentials, type Settings } from "../typescript/settings.ts";
 
 /** Ends of the names of a context's files. */
 const KINDS = ["json", "creds", "ca"] as const;
@@ -35,17 +36,19 @@ function textOf(path: string): string | undefined {
   }
 }
 
-/** Writes the context of a sandbox, or of `pool`: its name, the path of its file, and what that says. */
+/** Writes the context of a sandbox, or of `pool`: its name, the path of its file, and what that says. A context of another
+ * mesh stays: this one's name then has a mark of its mesh's behind it. */
 export function writeContext(settings: Settings, responder: string) {
-  const name = nameOf(responder);
   const folder = contextFolder();
+  const mesh = meshOf(settings);
+  const name = freeName(folder, nameOf(responder), mesh);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const fileOf = (kind: Kind): string => join(folder, `${name}.${kind}`);
   const [path, credentials, ca] = [fileOf("json"), fileOf("creds"), fileOf("ca")];
   writePrivate(credentials, formatCreds(readCredentials(settings.credentials)));
   if (settings.ca !== undefined) writePrivate(ca, settings.ca);
   const context = {
-    description: `sandmesh: ${responder}, ${origin()}`,
+    description: `sandmesh: ${responder}${FROM}${mesh}`,
     url: settings.urls.join(","),
     creds: credentials,
     ...(settings.ca === undefined ? {} : { ca }),
@@ -55,16 +58,43 @@ export function writeContext(settings: Settings, responder: string) {
   return { name, path, ...context };
 }
 
-const origin = (): string => `from ${meshFilePath()}`;
+const FROM = ", from ";
+
+/** What tells one mesh from another: the file of the one that is up here, which ends with it, or its address. */
+function meshOf({ urls }: Settings): string {
+  const address = urls.join(",");
+  return textOf(meshFilePath())?.includes(JSON.stringify(address)) ? meshFilePath() : address;
+}
+
+/** Of which mesh a context is, where it is one of ours. */
+function meshOfContext(path: string): string | undefined {
+  try {
+    const { description }: { description?: unknown } = JSON.parse(readFileSync(path, "utf8"));
+    return typeof description === "string" ? description.split(FROM)[1] : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function freeName(folder: string, name: string, mesh: string): string {
+  const path = join(folder, `${name}.json`);
+  const other = meshOfContext(path);
+  const ended = other?.endsWith(`/${MESH_FILE}`) === true && !existsSync(other);
+  if (!existsSync(path) || other === mesh || ended) return name;
+  return `${name}-${createHash("sha256").update(mesh).digest("hex").slice(0, 6)}`;
+}
+
+const remove = (folder: string, name: string): void => {
+  for (const kind of KINDS) rmSync(join(folder, `${name}.${kind}`), { force: true });
+};
 
 /** Removes the contexts of these sandboxes, which nobody answers any more. */
 export function forgetContexts(sandboxes: readonly string[]): void {
-  const folder = contextFolder();
   for (const sandbox of sandboxes.filter((id) => id.startsWith(SANDBOX_PREFIX) && !id.includes("/")))
-    for (const kind of KINDS) rmSync(join(folder, `${nameOf(sandbox)}.${kind}`), { force: true });
+    remove(contextFolder(), nameOf(sandbox));
 }
 
-/** Removes those of all sandboxes of the mesh of this machine, which has ended. */
+/** Removes all contexts of the mesh of this machine, the pool's too: it has ended. */
 export function forgetContextsHere(): void {
   const folder = contextFolder();
   let names: string[];
@@ -73,7 +103,8 @@ export function forgetContextsHere(): void {
   } catch {
     return;
   }
-  const written = names.flatMap((name) => /^sandmesh-(sb-[a-z0-9-]+)\.json$/.exec(name)?.[1] ?? []);
-  const ours = JSON.stringify(`, ${origin()}`).slice(1);
-  forgetContexts(written.filter((id) => textOf(join(folder, `${nameOf(id)}.json`))?.includes(ours)));
+  for (const name of names.flatMap((each) => WRITTEN.exec(each)?.[1] ?? []))
+    if (meshOfContext(join(folder, `${name}.json`)) === meshFilePath()) remove(folder, name);
 }
+
+const WRITTEN = new RegExp(`^(sandmesh-(?:${POOL_RESPONDER}|${SANDBOX_PREFIX})[a-z0-9-]*)\\.json$`);

@@ -8,8 +8,8 @@ import { addLogs } from "./commands/logs.ts";
 import { addContext } from "./commands/nats.ts";
 import { addExec, addRun, addShell } from "./commands/run.ts";
 import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts";
-import { EXIT } from "./exit.ts";
-import { addHelp } from "./help.ts";
+import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
+import { addHelp, addNotes } from "./help.ts";
 
 const GLOBALS = [
   ["--json", "print one line of JSON instead of text"],
@@ -23,26 +23,31 @@ const GLOBALS = [
  * the words of `exec SANDBOX COMMAND`. */
 class Program extends Command {
   override createCommand(name?: string): Command {
-    const command = new Command(name);
-    if (name === "help") return command;
+    const command = new Program(name);
     for (const [flags, about] of GLOBALS) command.addOption(new Option(flags, about).hideHelp());
     return command;
   }
-}
 
-/** Whose exit code is the command's own: sandmesh's is apart from it, also for wrong usage. */
-const AS_THE_COMMAND = ["run", "exec", "shell"];
+  /** Wrong usage leads to the help of the command that was used wrongly. */
+  override error(...[message, options]: Parameters<Command["error"]>): never {
+    const words: string[] = [];
+    for (let at: Command | null = this; at !== null; at = at.parent) words.unshift(at.name());
+    const path = words.slice(1).filter((word) => word !== "help");
+    this.showHelpAfterError(`(see ${["sandmesh", "help", ...path].join(" ")})`);
+    return super.error(message, options);
+  }
+}
 
 /** A program with the client's commands. Wrong usage ends the process with 2; of `run`, `exec` and `shell` with 125. */
 export function createProgram(): Command {
   const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
     .enablePositionalOptions()
-    .configureHelp({ showGlobalOptions: true })
-    .showHelpAfterError("(see sandmesh help)")
+    .configureHelp({ showGlobalOptions: true, minWidthToWrap: 20 })
     .configureOutput({ outputError: refuseUsage })
     .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
+  addNotes(program, (of) => exitHelp(of.name(), of === program), true);
   program.commandsGroup("Commands in sandboxes:");
   addRun(program);
   addExec(program);
@@ -60,7 +65,7 @@ export function createProgram(): Command {
   addCompletion(program);
   addHelp(program);
   for (const command of program.commands)
-    if (AS_THE_COMMAND.includes(command.name())) command.exitOverride(exitOn(EXIT.sandmeshFailed));
+    if (isAsTheCommand(command.name())) command.exitOverride(exitOn(EXIT.sandmeshFailed));
   return program;
 }
 

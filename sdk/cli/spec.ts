@@ -36,7 +36,7 @@ function parseNetwork(text: string): NonNullable<SpecOptions["network"]> {
   throw new InvalidArgumentError("not none, host or policy:NAME");
 }
 
-export function addSpecOptions(command: Command): Command {
+export function addSpecOptions(command: Command, lease: string): Command {
   return command
     .option("--cpu <cores>", "cores, such as 1 or 0.5", parseCores)
     .option("-m, --memory <size>", "memory limit, such as 512m or 2GiB", parseSize)
@@ -49,7 +49,7 @@ export function addSpecOptions(command: Command): Command {
     .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
     .option("--provider <name>", "which of the pool's providers")
     .option("--run <id>", "the run that it belongs to; default one of its own")
-    .option("--lease <duration>", "lives this long without renewal", parseDuration)
+    .option("--lease <duration>", `lives this long without renewal; default ${lease}`, parseDuration)
     .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseDuration);
 }
 

@@ -1,5 +1,6 @@
 // Builds the package for Node: `bun sdk/typescript/build.ts [folder]` (default: dist beside this file). ES modules,
-// the renewing thread's file beside them, and declarations; dependencies stay dependencies.
+// the renewing thread's file beside them, and declarations; dependencies stay dependencies. Each file is whole: in one that
+// both shared, the bundler gave every name that is public a number (`NoMeshError2`).
 import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -17,7 +18,6 @@ export async function build(folder: string): Promise<void> {
     target: "node",
     format: "esm",
     packages: "external",
-    splitting: true,
     sourcemap: "linked",
     naming: "[name].[ext]",
   });

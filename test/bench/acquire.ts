@@ -1,14 +1,12 @@
 // `bench acquire`: bursts from many client processes against the real pool, with simulated sandboxes that speak the
 // real protocol over real connections.
 //
-//   bun test/bench/acquire.ts [--n 10000] [--clients 8] [--hosts 1] [--rounds 1] [--kill] [--lease-ms 60000]
-//
 // `--rounds` acquires and releases all so many times over, to see what stays in the pool's memory; the figures are the
 // first round's. `--kill` ends all clients by SIGKILL instead of a release, and waits until nothing is left.
 import { join } from "node:path";
 import * as v from "valibot";
 import type { Mesh } from "../../sdk/typescript/mod.ts";
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { lines } from "./lines.ts";
 import { type MeshPids, meshPids, usageOf } from "./processes.ts";
 
@@ -19,12 +17,15 @@ const Acquired = v.object({
   lost: v.number(),
 });
 
-const n = numberFlag("--n", 10_000);
-const clients = numberFlag("--clients", 8);
-const hosts = numberFlag("--hosts", 1);
-const rounds = numberFlag("--rounds", 1);
-const leaseMs = numberFlag("--lease-ms", 60_000);
-const kill = process.argv.includes("--kill");
+interface Flags {
+  n: number;
+  clients: number;
+  hosts: number;
+  rounds: number;
+  leaseMs: number;
+  kill?: boolean;
+}
+const { n, clients, hosts, rounds, leaseMs, kill = false } = benchFlags<Flags>("acquire");
 /** Beyond the lease, until it is called a failure and not a figure. */
 const ZERO_MS = 120_000;
 

@@ -3,15 +3,14 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DAEMON_FOLDER } from "../../agent/build.ts";
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { meshPids, privateDirtyMb, sleeps } from "./usage.ts";
 
 const COMMANDS = 1000;
 const MIB = 1024 * 1024;
 
+const { n: boots, idleS } = benchFlags<{ n: number; idleS: number }>("agent");
 await bench({}, async ({ mesh, home }) => {
-  const boots = numberFlag("--n", 15);
-  const idleS = numberFlag("--idle-s", 20);
   const bootMs: number[] = [];
   for (let i = 0; i < boots; i++) {
     await using box = await mesh.acquire({ image: "host" });

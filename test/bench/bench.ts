@@ -45,16 +45,12 @@ export async function bench(
   }
 }
 
+export { benchFlags } from "../../deploy/commands/bench.ts";
+
 /** The number behind `flag`, such as `--n 100`. */
 export function numberFlag(flag: string, byDefault: number): number {
   const at = process.argv.indexOf(flag);
   const value = at < 0 ? byDefault : Number(process.argv[at + 1]);
   if (!Number.isInteger(value) || value < 1) throw new Error(`${flag} takes a whole number`);
   return value;
-}
-
-/** The word behind `flag`. */
-export function wordFlag(flag: string): string | undefined {
-  const at = process.argv.indexOf(flag);
-  return at < 0 ? undefined : process.argv[at + 1];
 }

@@ -1,9 +1,9 @@
 // `bench boot`: from nothing to the first command, one sandbox after the other on an otherwise idle mesh.
 import type { Sandbox } from "../../sdk/typescript/mod.ts";
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 
+const { n } = benchFlags<{ n: number }>("boot");
 await bench({}, async ({ mesh }) => {
-  const n = numberFlag("--n", 30);
   const bootMs: number[] = [];
   const execToGrantedMs: number[] = [];
   const toFirstCommandMs: number[] = [];

@@ -4,7 +4,7 @@
 // machine is noisy for both. With `--image IMAGE` it is measured on the mesh that SANDMESH_URL names, in a sandbox of that
 // image, and nothing is said of the processes' CPU.
 import { connect, type Sandbox } from "../../sdk/typescript/mod.ts";
-import { bench, numberFlag, percentile, progress, round, wordFlag } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
 import { natsPair } from "./pair.ts";
 import { CpuMeter, type MeshPids, meshPids } from "./usage.ts";
@@ -94,8 +94,7 @@ async function measure(box: Sandbox, n: number, pids?: MeshPids): Promise<object
   };
 }
 
-const n = numberFlag("--n", 2000);
-const image = wordFlag("--image");
+const { n, image } = benchFlags<{ n: number; image?: string }>("exec");
 if (image === undefined) {
   await bench({}, async ({ mesh, home }) => {
     await using box = await mesh.acquire({ image: "host" });

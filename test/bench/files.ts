@@ -1,15 +1,15 @@
 // `bench files`: one file up and down through the whole wire, beside a NATS publish and subscribe pair of the same chunk
 // size, in alternating rounds.
 import { randomFillSync } from "node:crypto";
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
 import { CpuMeter, meshPids } from "./usage.ts";
 
 const MIB = 1024 * 1024;
 
+const { mib, rounds } = benchFlags<{ mib: number; rounds: number }>("files");
+const bytes = mib * MIB;
 await bench({}, async ({ mesh, home }) => {
-  const bytes = numberFlag("--mib", 64) * MIB;
-  const rounds = numberFlag("--rounds", 8);
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
   const content = randomFillSync(Buffer.alloc(bytes));
@@ -47,7 +47,7 @@ await bench({}, async ({ mesh, home }) => {
   }
   const p50 = (values: number[]) => percentile(values, 0.5);
   return {
-    mib: bytes / MIB,
+    mib,
     pair_mb_per_s: round(p50(rates.pair), 0),
     upload_mb_per_s: round(p50(rates.up), 0),
     download_mb_per_s: round(p50(rates.down), 0),

@@ -1,14 +1,14 @@
 // `bench stream`: a command's output through the whole wire, beside a NATS publish and subscribe pair of the same chunk
 // size, in alternating rounds.
-import { bench, numberFlag, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
 import { CpuMeter, meshPids, privateDirtyMb } from "./usage.ts";
 
 const MB = 1_000_000;
 
+const { mb, rounds } = benchFlags<{ mb: number; rounds: number }>("stream");
+const bytes = mb * MB;
 await bench({}, async ({ mesh, home }) => {
-  const bytes = numberFlag("--mb", 256) * MB;
-  const rounds = numberFlag("--rounds", 5);
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
   const pids = meshPids(home);
@@ -37,7 +37,7 @@ await bench({}, async ({ mesh, home }) => {
   }
   const p50 = (values: number[]) => percentile(values, 0.5);
   return {
-    mb: bytes / MB,
+    mb,
     pair_mb_per_s: round(p50(floor), 0),
     stream_mb_per_s: round(p50(ours), 0),
     stream_ratio: round(p50(ours) / p50(floor), 2),

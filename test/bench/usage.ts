@@ -31,17 +31,30 @@ export function meshPids(home: string): MeshPids {
   return { client: process.pid, server, daemon, relay: find("relay-process") };
 }
 
-/** CPU time of all threads that live, microseconds. */
-export function cpuUs(pid: number): number {
-  let ns = 0;
+/** CPU time of each thread that lives, microseconds. */
+function cpuOfThreads(pid: number): Map<string, number> {
+  const used = new Map<string, number>();
   for (const task of readdirSync(`/proc/${pid}/task`)) {
     try {
-      ns += Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, "latin1").split(" ")[0]);
+      const [ns] = readFileSync(`/proc/${pid}/task/${task}/schedstat`, "latin1").split(" ");
+      used.set(task, Number(ns) / 1000);
     } catch {
       // It has ended meanwhile.
     }
   }
-  return ns / 1000;
+  return used;
+}
+
+/** CPU time of all threads that live, microseconds. */
+export const cpuUs = (pid: number): number =>
+  [...cpuOfThreads(pid).values()].reduce((sum, us) => sum + us, 0);
+
+/** What was used between two looks. A thread that ended meanwhile took its count with it: what it had used before must
+ * not be taken off from what the others used. */
+export function usedBetween(before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>): number {
+  let us = 0;
+  for (const [task, total] of after) us += Math.max(0, total - (before.get(task) ?? 0));
+  return us;
 }
 
 /** Private and dirty memory, MB (2^20). */
@@ -72,7 +85,7 @@ export class CpuMeter {
     const result = await work();
     const after = this.#now();
     for (const name of ["client", "server", "daemon", "relay"] as const)
-      this.#used[name] += after[name] - before[name];
+      this.#used[name] += usedBetween(before[name], after[name]);
     this.#count += count;
     return result;
   }
@@ -80,10 +93,10 @@ export class CpuMeter {
   #now() {
     const { client, server, daemon, relay } = this.#pids;
     return {
-      client: cpuUs(client),
-      server: cpuUs(server),
-      daemon: cpuUs(daemon),
-      relay: relay === undefined ? 0 : cpuUs(relay),
+      client: cpuOfThreads(client),
+      server: cpuOfThreads(server),
+      daemon: cpuOfThreads(daemon),
+      relay: relay === undefined ? new Map<string, number>() : cpuOfThreads(relay),
     };
   }
 

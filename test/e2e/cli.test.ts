@@ -1,14 +1,22 @@
 // The command line: run, and how it is used. Against a real mesh with real sandboxes.
 import { describe, expect, test } from "bun:test";
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { Command } from "commander";
+import { addBench } from "../../deploy/commands/bench.ts";
 import { addKubernetes } from "../../deploy/commands/kubernetes.ts";
-import { addBench, addConfig, addDoctor, addDown, addUp, addVersion } from "../../deploy/commands/mesh.ts";
+import { addConfig, addDoctor, addDown, addUp, addVersion } from "../../deploy/commands/mesh.ts";
 import { createProgram } from "../../sdk/cli/program.ts";
 import { onOneMesh } from "./one-mesh.ts";
 import { ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
+
+function wholeProgram(): Command {
+  const program = createProgram();
+  for (const add of [addUp, addDown, addDoctor, addConfig, addVersion, addBench, addKubernetes]) add(program);
+  return program;
+}
 
 describe("run", () => {
   test("the command's own exit code is the program's", async () => {
@@ -137,6 +145,36 @@ describe("usage", () => {
     }
   });
 
+  test("wrong usage leads to the help of that very command", async () => {
+    for (const [words, help] of [
+      [["no-such-command"], "(see sandmesh help)"],
+      [["exec"], "(see sandmesh help exec)"],
+      [["acquire", "--cpu", "x", "host"], "(see sandmesh help acquire)"],
+      [["kubernetes", "user"], "(see sandmesh help kubernetes user)"],
+      [["kubernetes", "help", "nosuch"], "(see sandmesh help kubernetes)"],
+    ] as const)
+      expect((await here.sandmesh(...words)).stderr).toEndWith(`\n${help}\n`);
+  });
+
+  test("every command's help says what it does and its exit codes, in 80 columns", async () => {
+    const program = wholeProgram();
+    for (const command of program.commands.flatMap((each) => [each, ...each.commands])) {
+      if (command.name() === "complete") continue;
+      let help = "";
+      command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+      const name = `${command.parent?.name()} ${command.name()}`;
+      expect([name, command.description() !== ""]).toEqual([name, true]);
+      expect([name, help.includes("\nExit code: ")]).toEqual([name, true]);
+      expect([name, help.split("\n").filter((line) => line.length > 80)]).toEqual([name, []]);
+    }
+    const all = (await here.sandmesh("help")).stdout;
+    expect(all).toContain("Exit code: 0 done");
+    expect(all.split("\n").filter((line) => line.length > 80)).toEqual([]);
+    expect(JSON.parse((await here.sandmesh("--json", "help", "ps")).stdout).help).toStartWith(
+      "Usage: sandmesh ps",
+    );
+  });
+
   test("wrong usage is told to programs, too, where they ask for JSON", async () => {
     for (const words of [
       ["--json", "no-such-command"],
@@ -153,9 +191,7 @@ describe("usage", () => {
   });
 
   test("no description is broken into lines by hand, which help breaks again", () => {
-    const program = createProgram();
-    for (const add of [addUp, addDown, addDoctor, addConfig, addVersion, addBench, addKubernetes])
-      add(program);
+    const program = wholeProgram();
     const all = program.commands.flatMap((command) => [command, ...command.commands]);
     expect(all.length).toBeGreaterThan(20);
     expect(all.filter((each) => each.description().includes("\n")).map((each) => each.name())).toEqual([]);
@@ -189,6 +225,11 @@ describe("usage", () => {
     expect(await complete("--url", "nats://x", "rele")).toEqual(["release"]);
     expect(await complete("exec", "-e", "A=1", "sb-")).toContain(id);
     expect(await complete("ps", "--js")).toEqual(["--json"]);
+    expect(await complete("events", "--what", "gr")).toEqual(["granted"]);
+    expect(await complete("events", "--what", "granted", "rel")).toContain("released");
+    expect(await complete("kubernetes", "us")).toEqual(["user"]);
+    expect(await complete("kubernetes", "user", "--ou")).toEqual(["--out"]);
+    expect(await complete("bench", "str")).toEqual(["stream"]);
     const zsh = `autoload -Uz compinit; compinit -u -d ${here.scratch}/dump; eval "$(sandmesh completion zsh)"
       compadd() { shift; print -l -- "$@"; }; _files() { print files; }
       words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
@@ -207,6 +248,27 @@ describe("usage", () => {
     expect(JSON.parse((await here.sandmesh("--json", "ps")).stdout)).toBeArray();
   });
 
+  test("a trainer's credential is written for its owner alone", async () => {
+    const [state, out] = [join(here.scratch, "keys"), join(here.scratch, "me.creds")];
+    await here.sandmesh("kubernetes", "credentials", "--no-tls", "--state", state);
+    const ran = await here.sandmesh("kubernetes", "user", "--state", state, "--out", out, "default", "me");
+    expect(ran).toEqual({ code: 0, stdout: "", stderr: "" });
+    expect((await stat(out)).mode & 0o777).toBe(0o600);
+    expect(await readFile(out, "utf8")).toContain("-----BEGIN NATS USER JWT-----");
+    const nowhere = join(here.scratch, "no", "such", "folder");
+    const refused = await here.sandmesh(
+      "kubernetes",
+      "user",
+      "--state",
+      state,
+      "--out",
+      nowhere,
+      "default",
+      "me",
+    );
+    expect(refused.stderr).toMatch(/^sandmesh: \w+: .*no\/such\/folder.*\n$/);
+  });
+
   test("doctor answers where no mesh ever was", async () => {
     const ran = await here.sandmeshWith({ env: { SANDMESH_HOME: join(here.scratch, "never-up") } }, "doctor");
     expect({ code: ran.code, stderr: ran.stderr }).toEqual({ code: 0, stderr: "" });
@@ -217,6 +279,10 @@ describe("usage", () => {
     const settings = JSON.parse((await here.sandmesh("--json", "config")).stdout);
     expect(settings.settings.length).toBeGreaterThan(10);
     expect(settings.settings.every((setting: { about: string }) => setting.about !== "")).toBe(true);
+    const config = (await here.sandmesh("config")).stdout;
+    for (const { name, variable } of settings.settings)
+      expect(config).toMatch(new RegExp(`^${name} .* ${variable}$`, "m"));
+    expect(config.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(JSON.parse((await here.sandmesh("--json", "version")).stdout).sandmesh).toMatch(/^\d+\.\d+\.\d+$/);
   });
 });

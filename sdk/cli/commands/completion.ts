@@ -1,6 +1,6 @@
 // completion: for bash, zsh and fish. The scripts ask the program itself (`sandmesh complete -- WORDS…`), so that they
 // never go stale and know the sandboxes that are there.
-import type { Argument, Command } from "commander";
+import type { Argument, Command, Option } from "commander";
 import { connect } from "../../typescript/mod.ts";
 import { withOutput } from "../context.ts";
 import { operandsOf } from "../words.ts";
@@ -60,13 +60,34 @@ export async function candidates(program: Command, words: readonly string[]): Pr
   const typed = words.at(-1) ?? "";
   const before = words.slice(0, -1);
   if (before.includes("--")) return [];
-  const [name] = operandsOf(before, program.options);
-  const command = name === undefined ? program : program.commands.find((each) => each.name() === name);
+  const command = commandOf(program, before);
   if (command === undefined) return [];
   const found = typed.startsWith("-")
     ? optionsOf(program, command)
-    : await argumentsOf(program, command, before);
+    : (valuesOf([...command.options, ...program.options], before) ??
+      (await argumentsOf(program, command, before)));
   return found.filter((each) => each.startsWith(typed));
+}
+
+/** The command that is named, or the one of a command; undefined where there is none such. */
+function commandOf(program: Command, before: readonly string[]): Command | undefined {
+  let command = program;
+  for (const name of operandsOf(before, program.options)) {
+    if (command.commands.length === 0) break;
+    const found = command.commands.find((each) => each.name() === name);
+    if (found === undefined) return undefined;
+    command = found;
+  }
+  return command;
+}
+
+/** Where the word is the value of an option that takes one of a few. */
+function valuesOf(options: readonly Option[], before: readonly string[]): string[] | undefined {
+  const at = before.findLastIndex((word) => word.startsWith("-"));
+  const flag = before[at];
+  const option = options.find(({ long, short }) => long === flag || short === flag);
+  if (option?.argChoices === undefined) return undefined;
+  return option.variadic || at === before.length - 1 ? option.argChoices : undefined;
 }
 
 /** Each once: commands take the global ones too, and hide them. */
@@ -75,10 +96,10 @@ const optionsOf = (program: Command, command: Command): string[] => [
 ];
 
 async function argumentsOf(program: Command, command: Command, before: readonly string[]): Promise<string[]> {
-  if (command === program)
-    return program
+  if (command.commands.length > 0)
+    return command
       .createHelp()
-      .visibleCommands(program)
+      .visibleCommands(command)
       .map((each) => each.name());
   const place = operandsOf(before, [...program.options, ...command.options]).length - 1;
   const argument: Argument | undefined =

@@ -4,6 +4,7 @@ import type { Command } from "commander";
 import { FileError, InvalidRequestError } from "../../../broker/contract/index.ts";
 import type { CopyOptions, Sandbox } from "../../typescript/mod.ts";
 import { type Context, withMesh } from "../context.ts";
+import { addNotes } from "../help.ts";
 import type { Output } from "../output.ts";
 import { bytesOfArgument, isText } from "../words.ts";
 
@@ -13,27 +14,20 @@ export function remoteOf(text: string): { id: string; path: string } | undefined
   return id === undefined || path === undefined ? undefined : { id, path };
 }
 
-const HELP = `
-As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes
-FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it
-are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with
---follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Fifos,
-sockets and devices are left out, and named. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
+const HELP = `As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with --follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Fifos, sockets and devices are left out, and named. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
 
 Examples:
-  sandmesh cp ./project sb-1a2b:/work        /work is new: /work is the project; else /work/project is
-  sandmesh cp ./project/. sb-1a2b:/work      /work has the project's files
+  sandmesh cp ./project sb-1a2b:/work     /work, if new; else /work/project
+  sandmesh cp ./project/. sb-1a2b:/work   the project's files, in /work
   sandmesh cp sb-1a2b:/work/out.txt .`;
 
 export function addCp(program: Command): void {
-  program
-    .command("cp")
+  addNotes(program.command("cp"), HELP)
     .argument("<from>")
     .argument("<to>")
     .summary("copy files and folders, both ways")
     .description("Copies a file or a folder: one side is SANDBOX:PATH.")
     .option("-L, --follow-link", "where FROM itself is a symlink, copy what it leads to")
-    .addHelpText("after", HELP)
     .action(async (from: string, to: string, flags: { followLink?: boolean }, command: Command) => {
       await withMesh(command, async (context) => {
         const { output, signal } = context;

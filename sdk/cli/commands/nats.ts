@@ -18,7 +18,7 @@ export function addContext(program: Command): void {
     .argument("<sandbox>", "a sandbox's id, or `pool`")
     .summary("write a nats context, to talk with the nats CLI alone")
     .description(
-      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program.",
+      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, and when the mesh of this machine ends.",
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {

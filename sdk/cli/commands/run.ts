@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
+import { addNotes } from "../help.ts";
 import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { limitOf, type RunFlags, report, runCommand } from "../stream.ts";
@@ -10,26 +11,20 @@ import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, parseDuration } from "../units.ts";
 import { passWordsOn } from "../words.ts";
 
-const EXIT_HELP = `
-All words from COMMAND on are the command's own, also those that look like options. One word with white space is a
-line for the shell.
-
-Exit code: the command's own; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127
-where it could not be run; 125 where sandmesh itself failed. --outcome FILE tells them apart for certain.`;
-const JSON_HELP = `
---json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64
-beside them where the bytes are no UTF-8.`;
+const WORDS_HELP =
+  "All words from COMMAND on are the command's own, also those that look like options. One word with white space is a line for the shell.";
+const JSON_HELP =
+  "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8.";
 
 function addCommandOptions(command: Command): Command {
-  return passWordsOn(command, 1)
+  return addNotes(passWordsOn(command, 1), `${WORDS_HELP}\n\n${JSON_HELP}`)
     .option(
       "-t, --timeout <duration>",
       "end the command's whole tree after this; default, and 0: never",
       parseDuration,
     )
     .option("-i, --interactive", "pass this process's stdin on")
-    .option("--outcome <file>", "write the typed outcome there, as JSON")
-    .addHelpText("after", EXIT_HELP + JSON_HELP);
+    .option("--outcome <file>", "write the typed outcome there, as JSON");
 }
 
 /** One word with white space in it is a line for the shell, as a person would type it. */
@@ -39,7 +34,9 @@ const lineOf = (words: string[]): string | string[] => {
 };
 
 export function addRun(program: Command): void {
-  addCommandOptions(addSpecOptions(program.command("run").argument("<image>").argument("<command...>")))
+  addCommandOptions(
+    addSpecOptions(program.command("run").argument("<image>").argument("<command...>"), "60s"),
+  )
     .summary("acquire a sandbox, run a command in it, release it")
     .description("Acquires a sandbox, runs a command in it, streams its output, and releases it.")
     .action(async (image: string, words: string[], flags: RunFlags & SpecFlags, command: Command) => {
@@ -108,7 +105,7 @@ async function startDetached(
 }
 
 export function addShell(program: Command): void {
-  passWordsOn(program.command("shell"), 1)
+  addNotes(passWordsOn(program.command("shell"), 1), WORDS_HELP)
     .argument("<sandbox>")
     .argument("[command...]", "instead of the image's best shell")
     .summary("open a terminal in a sandbox")
@@ -122,7 +119,6 @@ export function addShell(program: Command): void {
       "end what runs on it (SIGHUP) when this client has been gone for so long: killed or cut off; default 90s, 0: never",
       parseDuration,
     )
-    .addHelpText("after", EXIT_HELP)
     .action(async (id: string, words: string[], flags: ShellFlags, command: Command) => {
       await withMesh(command, (context) => openShell(context, id, words, flags), EXIT.sandmeshFailed);
     });

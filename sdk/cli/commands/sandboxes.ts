@@ -12,7 +12,7 @@ import { parseDuration, parseSome } from "../units.ts";
 const KEPT_LEASE_MS = 3_600_000;
 
 export function addAcquire(program: Command): void {
-  addSpecOptions(program.command("acquire").argument("<image>"))
+  addSpecOptions(program.command("acquire").argument("<image>"), "1h")
     .summary("acquire a sandbox and keep it")
     .description(
       "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list.",

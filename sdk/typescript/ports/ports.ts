@@ -1,5 +1,5 @@
 // TCP between this machine and a sandbox, both ways, over the mesh: no port of the sandbox is open to any network.
-import { connect, createServer, type Server, type Socket } from "node:net";
+import { createServer, connect as dial, type Server, type Socket } from "node:net";
 import {
   newUuidV7,
   ProviderError,
@@ -150,7 +150,7 @@ export async function expose(box: Box, localPort: number, options: ExposeOptions
   }
   const accepting = (async () => {
     for await (const connection of numbers) {
-      const socket = connect({ host: localHost, port: localPort, allowHalfOpen: true });
+      const socket = dial({ host: localHost, port: localPort, allowHalfOpen: true });
       track(sockets, socket);
       void join(box, socket, { type: "accept", listener: stream.id, connection });
     }

@@ -26,6 +26,19 @@ for (const runtime of ["bun", "node"] as Runtime[]) {
   }, 60_000);
 }
 
+test("the package's classes and functions have the names that users know, in stack traces, too", async () => {
+  const built = await builtPackage();
+  const program = `import * as sdk from ${JSON.stringify(built)};
+    const wrong = Object.entries(sdk).filter(([name, each]) => typeof each === "function" && each.name !== name);
+    try { await sdk.connect({ url: "nats://127.0.0.1:1", credentials: "/no/such/file" }); }
+    catch (error) { console.log(JSON.stringify({ wrong: wrong.map(([name, each]) => [name, each.name]), thrown: error.constructor.name, stack: error.stack })); }`;
+  const ran = Bun.spawnSync(["node", "--input-type=module", "--eval", program], { cwd: ROOT });
+  const { wrong, thrown, stack } = JSON.parse(ran.stdout.toString());
+  expect([wrong, thrown]).toEqual([[], "NoMeshError"]);
+  expect(stack).toStartWith("NoMeshError: ");
+  expect(stack).toMatch(/at (Module\.)?connect /);
+}, 120_000);
+
 test("the declarations are what TypeScript 5.2 reads, and compile without skipLibCheck", async () => {
   const types = join(dirname(await builtPackage()), "types");
   for await (const name of new Bun.Glob("**/*.d.ts").scan({ cwd: types })) {

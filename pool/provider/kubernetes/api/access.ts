@@ -32,8 +32,7 @@ export interface Access {
 }
 
 /** Whether a cluster is meant though no settings say so: $KUBECONFIG, or the account of the pod we run in. */
-export const clusterIsNamed = (): boolean =>
-  process.env.KUBECONFIG !== undefined || existsSync(SERVICE_ACCOUNT);
+export const clusterIsNamed = (): boolean => Boolean(process.env.KUBECONFIG) || existsSync(SERVICE_ACCOUNT);
 
 /** Throws InvalidRequestError where there is no usable configuration. */
 export function openAccess(file: string | undefined, context: string | undefined): Access {
@@ -71,6 +70,9 @@ export function openAccess(file: string | undefined, context: string | undefined
   };
 }
 
+/** What it says, without the name of its class. */
+const wordsOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
+
 interface Loaded {
   config: KubeConfig;
   /** Of the current user, where it has its token in a file. */
@@ -83,13 +85,13 @@ function load(file: string | undefined, context: string | undefined): Loaded {
   const config = new KubeConfig();
   try {
     if (file !== undefined) config.loadFromFile(file);
-    else if (process.env.KUBECONFIG === undefined && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
+    else if (!process.env.KUBECONFIG && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
     else config.loadFromDefault();
     if (context !== undefined) config.setCurrentContext(context);
     const own: unknown = config.getCurrentUser()?.authProvider?.config?.tokenFile;
     return { config, agent: undefined, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
   } catch (cause) {
-    const message = `the kubeconfig cannot be read: ${String(cause)}`;
+    const message = `the kubeconfig cannot be read: ${wordsOf(cause)}`;
     throw new InvalidRequestError(message, { field: "kubeconfig", cause });
   }
 }
@@ -136,7 +138,7 @@ async function read(loaded: Loaded): Promise<Credentials> {
     const token = (await readFile(tokenFile, "utf8")).trim();
     return { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } };
   } catch (cause) {
-    const message = `no credentials for the API server: ${String(cause)}`;
+    const message = `no credentials for the API server: ${wordsOf(cause)}`;
     throw new ProviderError(message, { reason: "unauthorized", cause });
   }
 }
