@@ -2,20 +2,13 @@
 // time, a table, and the proof that nothing is left.
 import { join } from "node:path";
 import { toSandmeshError } from "../broker/contract/index.ts";
-import { dim, duration, green, red, table } from "../sdk/cli/output.ts";
-import { connect, type Mesh, type Sandbox } from "../sdk/typescript/mod.ts";
+import { counted, duration, green, red } from "../sdk/cli/output.ts";
+import { connect, type Mesh } from "../sdk/typescript/mod.ts";
 import { sandmeshHome } from "../sdk/typescript/settings.ts";
 import { describeLeft, down, up } from "./local/up.ts";
-import { percentile } from "./percentile.ts";
-import { type ReplayedStep, replay } from "./replay/replay.ts";
+import { replay } from "./replay/replay.ts";
+import { type Replay, report } from "./replay/report.ts";
 import { loadTrajectories, type Trajectory } from "./replay/trajectory.ts";
-
-interface Replayed {
-  trajectory: Trajectory;
-  box: Sandbox;
-  readyMs: number;
-  steps: ReplayedStep[];
-}
 
 const say = (text: string) => process.stdout.write(`${text}\n`);
 
@@ -40,20 +33,20 @@ function progressLine(total: number) {
     else return;
     lastShown = Date.now();
   };
-  const text = (running: number) => `${done}/${total} commands, ${running} sandboxes at work`;
+  const text = () => `${done}/${counted(total, "command")}`;
   return {
     step(running: number) {
       done += 1;
-      show(text(running), false);
+      show(`${text()}, ${counted(running, "sandbox")} at work`, false);
     },
-    end: () => show(text(0), true),
+    end: () => show(text(), true),
   };
 }
 
-async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<Replayed[]> {
+async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<void> {
   const run = mesh.run();
   const began = performance.now();
-  say(`acquiring ${chosen.length} sandboxes in one burst`);
+  say(`acquiring ${counted(chosen.length, "sandbox")} in one burst`);
   const boxes = await Promise.all(
     chosen.map(async (trajectory) => {
       const box = await run.acquire({ image: "host" });
@@ -64,75 +57,16 @@ async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<Replayed[]> 
   const progress = progressLine(chosen.reduce((sum, each) => sum + each.steps.length, 0));
   let running = boxes.length;
   const replayed = await Promise.all(
-    boxes.map(async ({ trajectory, box, readyMs }) => {
+    boxes.map(async ({ trajectory, box, readyMs }): Promise<Replay> => {
       const steps = await replay(box, trajectory, () => progress.step(running));
       running -= 1;
-      return { trajectory, box, readyMs, steps };
+      return { sandbox: box.id, trajectory, readyMs, steps };
     }),
   );
   progress.end();
   say("");
-  say(tableOf(replayed));
-  say("");
-  say(reasonsOf(replayed));
+  say(report(replayed));
   await run.close();
-  return replayed;
-}
-
-/** "9/10": of those whose recording says. */
-function agreement(steps: ReplayedStep[], what: "exit" | "output"): string {
-  const known = steps.filter((step) => step.verdict[what] !== "unknown");
-  const agrees = known.filter((step) => step.verdict[what] === "agrees").length;
-  return `${agrees}/${known.length}`;
-}
-
-const ms = (value: number): string => `${value.toFixed(1)} ms`;
-
-function tableOf(replayed: Replayed[]): string {
-  const row = (name: string, ready: string, steps: ReplayedStep[], what: string) => {
-    const times = steps.map((step) => step.tookMs);
-    const [p50, p99] = [ms(percentile(times, 0.5)), ms(percentile(times, 0.99))];
-    return [
-      name,
-      ready,
-      String(steps.length),
-      p50,
-      p99,
-      agreement(steps, "exit"),
-      agreement(steps, "output"),
-      what,
-    ];
-  };
-  const rows = replayed.map(({ box, readyMs, steps, trajectory }) =>
-    row(box.id, ms(readyMs), steps, dim(`${trajectory.agent}: ${trajectory.task}`.slice(0, 48))),
-  );
-  const all = replayed.flatMap((each) => each.steps);
-  const slowest = Math.max(...replayed.map((each) => each.readyMs));
-  rows.push(row("all", ms(slowest), all, ""));
-  return table(
-    ["SANDBOX", ">READY AFTER", ">COMMANDS", ">P50", ">P99", ">SAME EXIT", ">SAME OUTPUT", "TRAJECTORY"],
-    rows,
-  );
-}
-
-/** Why what differs may differ, with counts. */
-function reasonsOf(replayed: Replayed[]): string {
-  const differing = replayed
-    .flatMap((each) => each.steps)
-    .filter(({ verdict }) => verdict.exit === "differs" || verdict.output === "differs");
-  if (differing.length === 0) return "every step agrees with its recording";
-  const counts = new Map<string, number>();
-  for (const { verdict } of differing) {
-    const why = verdict.why ?? "another machine (programs, versions, locale) than the recorded one";
-    counts.set(why, (counts.get(why) ?? 0) + 1);
-  }
-  const lines = [...counts]
-    .sort((a, b) => b[1] - a[1])
-    .map(([why, count]) => `  ${String(count).padStart(3)}  ${why}`);
-  return [
-    `${differing.length} steps differ from their recording, which was made on another machine; why they may:`,
-    ...lines,
-  ].join("\n");
 }
 
 async function main(): Promise<number> {

@@ -48,25 +48,31 @@ function outputAgreement(step: Step, replayed: Replayed): Agreement {
 
 /** Reasons that stand in the recording itself, the likeliest first. */
 const REASONS: readonly [RegExp, string][] = [
-  [/\bls\b.*-\w*l|\bstat\b|-ls\b|-printf|-mtime|-mmin|\bdate\b|-newer|\btouch\b/, "time stamps"],
+  [
+    /\bls\b.*-\w*l|\bstat\b|-ls\b|-printf|-mtime|-mmin|\bdate\b|-newer|\btouch\b/,
+    "time stamps: of files and clocks, which are now's",
+  ],
   [
     /\bhostname\b|\bip\b|\bifconfig\b|\buname\b|\bnetstat\b|\bping\b|\bhost\b|\bdig\b/,
-    "host and network names",
+    "names of host and network: this machine's",
   ],
   [
     /\bps\b|\btop\b|\bpgrep\b|\buptime\b|\bfree\b|\bwho\b|\bw\b|\/proc|\$\$|\bjobs\b|\bpstree\b/,
-    "processes and kernel",
+    "processes and kernel: other numbers, other programs at work",
   ],
-  [/\bdf\b|\bdu\b|\bmount\b|-size|\bls\b.*-\w*s|\bblkid\b|\blsblk\b/, "disks and sizes"],
+  [
+    /\bdf\b|\bdu\b|\bmount\b|-size|\bls\b.*-\w*s|\bblkid\b|\blsblk\b/,
+    "disks and sizes: of another file system",
+  ],
   [
     /\bbash\b|\bversion\b|\bwhich\b|\bcommand -v\b|\bset\b|\bbind\b|\bman\b|\benv\b|\becho \$|\bprintenv\b|\bhistory\b/,
-    "the image's programs and settings",
+    "programs and settings: those of this machine's image",
   ],
   [
     /\bfind\b|\bls\b|\bgrep\b.*-\w*r|\btar\b|\bzip\b|\bgzip\b|\bxargs\b/,
-    "order of files, and what else the image has",
+    "lists of files: another order, and what else the image has",
   ],
-  [/\bshuf\b|\brandom\b|\$RANDOM|\bmktemp\b|\burandom\b/i, "chance"],
+  [/\bshuf\b|\brandom\b|\$RANDOM|\bmktemp\b|\burandom\b/i, "chance: random numbers and names"],
 ];
 
 /** Compares one step. `why` is found from the command, and only where something differs. */

@@ -12,7 +12,10 @@ describe("quickstart", () => {
       const ran = await run(["bash", "deploy/quickstart", "16"], { env: { SANDMESH_HOME: home } });
       expect({ code: ran.code, stderr: ran.code === 0 ? "" : ran.stderr }).toEqual({ code: 0, stderr: "" });
       expect(ran.stdout).toContain("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases");
-      expect(ran.stdout.match(/^sb-\w+ /gm)?.length).toBe(16);
+      expect(ran.stdout.match(/^sb-\w+ .*\d+\/\d+$/gm)?.length).toBe(16);
+      expect(ran.stdout.split("\n").filter((line) => line.length > 80)).toEqual([]);
+      expect(ran.stdout).toContain("so differences are expected.\nExit codes agree ");
+      expect(ran.stderr).not.toMatch(/\b(0|1) sandboxes/);
       const [, sameExit, exits, sameOutput, outputs] =
         /^all .*?(\d+)\/(\d+)\s+(\d+)\/(\d+)$/m.exec(ran.stdout) ?? [];
       // On a Debian-like machine nearly every recorded exit comes again; outputs hold times and names of others.
