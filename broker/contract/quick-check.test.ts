@@ -52,6 +52,41 @@ const shown = (value: unknown): string =>
 
 const examples: Record<string, { valid: { name: string; msgpack: string }[] }> = vectors;
 
+/** Forms that no message has; what a pool reads of a cluster has them. */
+const Forms = v.object({
+  exact: v.exactOptional(v.string()),
+  nullish: v.nullish(v.object({ at: v.nullish(v.string()), code: v.optional(v.number(), 0) })),
+  nullishText: v.nullish(v.string(), "none"),
+  made: v.optional(
+    v.object({ name: v.exactOptional(v.string()), list: v.optional(v.array(v.string()), []) }),
+    {},
+  ),
+});
+
+test("forms of fields that may be absent, null or made anew", () => {
+  const random = seeded(1);
+  const whole = {
+    exact: "a",
+    nullish: { at: null, code: 1 },
+    nullishText: null,
+    made: { name: "x", list: ["y"] },
+  };
+  const values = [whole, {}, { exact: undefined }, { made: {} }, { nullish: {} }, ...mutants(whole, random)];
+  let sure = 0;
+  for (const value of values) {
+    const quick = quickCheck(Forms, value);
+    if (quick === UNSURE) continue;
+    const slow = v.safeParse(Forms, value);
+    expect([slow.success, shown(quick)]).toEqual([true, shown(slow.output)]);
+    sure++;
+  }
+  expect(sure).toBeGreaterThan(4);
+  const [one, other] = [quickCheck(Forms, {}), quickCheck(Forms, {})].map(
+    (each) => v.parse(Forms, each).made,
+  );
+  expect(one?.list).not.toBe(other?.list);
+});
+
 for (const [name, schema] of Object.entries(allMessages())) {
   test(name, () => {
     const random = seeded(name.length);

@@ -15,6 +15,8 @@ interface Field {
   optional: boolean;
   /** What an absent field becomes; undefined: it stays absent. */
   absent: unknown;
+  /** Absent it may be, but not undefined. */
+  exact?: boolean;
 }
 
 const made = new WeakMap<Schema, Quick>();
@@ -73,9 +75,10 @@ function objectOf(entries: Record<string, Schema>): Quick {
     if (typeof value !== "object" || value === null) return UNSURE;
     const input: Record<string, unknown> = Object(value);
     const output: Record<string, unknown> = {};
-    for (const { key, quick, optional, absent } of fields) {
+    for (const { key, quick, optional, absent, exact } of fields) {
       const given = input[key];
       if (given === undefined && optional) {
+        if (exact === true && key in input) return UNSURE;
         if (absent !== undefined || key in input) output[key] = absent;
         continue;
       }
@@ -87,18 +90,28 @@ function objectOf(entries: Record<string, Schema>): Quick {
   };
 }
 
+const WRAPS = new Set(["optional", "exact_optional", "nullish"]);
+
 function fieldOf(schema: Schema): Field {
-  const wrapped =
-    schema.type === "optional" && !has(schema, "pipe") && has(schema, "wrapped") && schema.wrapped;
+  const wrapped = WRAPS.has(schema.type) && !has(schema, "pipe") && has(schema, "wrapped") && schema.wrapped;
   if (!isSchema(wrapped)) return { quick: quickOf(schema), optional: false, absent: undefined };
   const byDefault: unknown = has(schema, "default") ? schema.default : undefined;
-  const quick = quickOf(wrapped);
+  const inner = quickOf(wrapped);
+  if (schema.type === "exact_optional" && byDefault === undefined)
+    return { quick: inner, optional: true, absent: undefined, exact: true };
+  const nullish = schema.type === "nullish" && byDefault === undefined;
+  const quick = nullish ? (value: unknown) => (value === null ? null : inner(value)) : inner;
   if (byDefault === undefined) return { quick, optional: true, absent: undefined };
-  // One value for all messages must be one that cannot be changed.
+  if (schema.type !== "optional") return { quick: slow(schema), optional: false, absent: undefined };
+  // One value for all messages must be one that cannot be changed; others valibot makes anew.
   const fixed = ["string", "number", "boolean"].includes(typeof byDefault);
-  return fixed
-    ? { quick, optional: true, absent: quick(byDefault) }
-    : { quick: slow(schema), optional: false, absent: undefined };
+  if (fixed) return { quick, optional: true, absent: quick(byDefault) };
+  const made = slow(schema);
+  return {
+    quick: (value) => (value === undefined ? made(value) : quick(value)),
+    optional: false,
+    absent: undefined,
+  };
 }
 
 function arrayOf(item: Schema): Quick {

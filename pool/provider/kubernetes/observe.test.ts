@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
-import { judge, listedOf, lossOfGone } from "./observe.ts";
+import { quickCheck, UNSURE } from "../../../broker/contract/quick-check.ts";
+import { judge, listedOf, lossOfGone, PodView } from "./observe.ts";
 import { podView } from "./testing.ts";
 
 const container = (state: object, name = "sandbox") => ({ containerStatuses: [{ name, state }] });
@@ -166,4 +167,20 @@ test("the list says which are on their way out, so that nobody takes them for al
   });
   expect(listedOf(podView({ status: waiting("ErrImagePull", "timeout") })).phase).toBe("starting");
   expect(listedOf(podView({ status: waiting("ErrImagePull", "not found") })).phase).toBe("failed");
+});
+
+test("the quick check is sure of a pod's view, or each of a burst's events would be checked slowly", () => {
+  const status = {
+    phase: "Running",
+    conditions: [{ type: "Ready", status: "True", lastTransitionTime: null }],
+    containerStatuses: [
+      { name: "sandbox", ready: true, state: { running: { startedAt: deletionTimestamp } } },
+    ],
+  };
+  for (const view of [podView({ status }), podView({ status: container({ terminated: { exitCode: 1 } }) })]) {
+    const { spec, ...unplaced } = view;
+    for (const pod of [view, unplaced, { ...view, spec: { nodeName: "a", containers: [] } }]) {
+      expect(quickCheck(PodView, pod)).not.toBe(UNSURE);
+    }
+  }
 });

@@ -1,6 +1,6 @@
 // One kind of object in one place of the API, by a label: listed by pages, and watched. What is answered is parsed.
 import * as v from "valibot";
-import { ProviderError } from "../../../../broker/contract/index.ts";
+import { check, ProviderError } from "../../../../broker/contract/index.ts";
 import { errorOf } from "./status.ts";
 import type { Transport } from "./transport.ts";
 
@@ -28,6 +28,8 @@ export class Collection<T> {
   readonly #selector: string;
   readonly #schema: v.GenericSchema<unknown, T>;
   readonly #what: string;
+  /** Of a line of the watch. */
+  readonly #changed: v.GenericSchema<unknown, { object: T }>;
 
   /** `what`: in the words of an error. */
   constructor(
@@ -42,6 +44,7 @@ export class Collection<T> {
     this.#selector = encodeURIComponent(selector);
     this.#schema = schema;
     this.#what = what;
+    this.#changed = v.object({ object: schema });
   }
 
   /** All of them, and the version that a watch goes on from. */
@@ -78,20 +81,18 @@ export class Collection<T> {
     const query = `watch=1&allowWatchBookmarks=true&timeoutSeconds=${seconds}`;
     const path = `${this.#path}?labelSelector=${this.#selector}&resourceVersion=${version}&${query}`;
     for await (const text of this.#transport.lines(path, signal, WATCH_SILENT_MS)) {
-      if (text !== "") yield lineOf(text, this.#schema, this.#what);
+      if (text !== "") yield lineOf(text, this.#changed, this.#what);
     }
   }
 }
 
-function lineOf<T>(text: string, schema: v.GenericSchema<unknown, T>, what: string): Line<T> {
+function lineOf<T>(text: string, changed: v.GenericSchema<unknown, { object: T }>, what: string): Line<T> {
   try {
     const line: unknown = JSON.parse(text);
-    const { type } = v.parse(Kind, line);
-    if (type === "BOOKMARK") {
-      return { type, version: v.parse(Bookmark, line).object.metadata.resourceVersion };
-    }
-    if (type === "ERROR") return { type, ...v.parse(Refusal, line).object };
-    return { type, object: v.parse(v.object({ object: schema }), line).object };
+    const { type } = check(Kind, line);
+    if (type === "BOOKMARK") return { type, version: check(Bookmark, line).object.metadata.resourceVersion };
+    if (type === "ERROR") return { type, ...check(Refusal, line).object };
+    return { type, object: check(changed, line).object };
   } catch (cause) {
     throw new ProviderError(`a line of the watch on ${what} cannot be read`, { reason: "unreadable", cause });
   }

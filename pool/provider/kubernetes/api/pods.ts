@@ -1,7 +1,7 @@
 // The pods of one mesh in one namespace, by the API server: create, get, delete, list, watch.
 import type { V1Pod } from "@kubernetes/client-node";
 import * as v from "valibot";
-import { ProviderError } from "../../../../broker/contract/index.ts";
+import { check, ProviderError } from "../../../../broker/contract/index.ts";
 import { PodView } from "../observe.ts";
 import { Collection } from "./collection.ts";
 import { errorOf } from "./status.ts";
@@ -83,9 +83,11 @@ export class PodApi {
 }
 
 function podOfReply(reply: ApiReply): PodView {
-  const parsed = v.safeParse(PodView, reply.body);
-  if (!parsed.success) throw new ProviderError("the API server's answer is no pod");
-  return parsed.output;
+  try {
+    return check(PodView, reply.body);
+  } catch (cause) {
+    throw new ProviderError("the API server's answer is no pod", { cause });
+  }
 }
 
 const reasonOf = ({ body }: ApiReply): string => {
