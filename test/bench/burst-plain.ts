@@ -1,6 +1,7 @@
 // The floors of the burst. Plain: N pods by the fastest creator there is, until all run. Wired: the same, with the same
-// simulated daemons, until all have said that they are ready; of the pool nothing but the answer to their enrolment.
-import { mkdtemp, rm } from "node:fs/promises";
+// simulated daemons, until all have said that they are ready; of the pool nothing but the answer to their enrolment. Used:
+// and then one client runs a first no-op in each, as ours do. A second time on the same processes, which are warm then.
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -14,11 +15,13 @@ import {
   READY_WILDCARD,
   randomName,
 } from "../../broker/contract/index.ts";
+import { formatCreds } from "../../broker/credentials/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
+import { connect as connectUser, type Mesh } from "../../sdk/typescript/mod.ts";
 import { percentile } from "./bench.ts";
 import { type Cpu, meter } from "./burst-account.ts";
-import { startKubelets } from "./burst-kubelets-start.ts";
+import { type Kubelets, startKubelets } from "./burst-kubelets-start.ts";
 import { openApi, PODS, removePods, watchPods } from "./burst-pods.ts";
 import { inTime } from "./burst-wait.ts";
 
@@ -26,6 +29,11 @@ export interface Floor {
   halfS: number;
   allS: number;
   cpu: Cpu;
+}
+
+export interface WiredFloor extends Floor {
+  /** Until each had answered a first no-op. */
+  used: { allS: number; cpu: Cpu };
 }
 
 const TENANT = "default";
@@ -149,29 +157,57 @@ const bootstrapOf = (server: Server, sandbox: string) => ({
   boot_timeout_ms: LONG_MS,
 });
 
-/** Creates `n` plain pods whose daemons are the burst's, waits until all are ready, removes them. */
-export async function wiredBurst(n: number): Promise<Floor> {
+interface Wired {
+  api: ReturnType<typeof openApi>;
+  mesh: string;
+  server: Server;
+  kubelets: Kubelets;
+  user: Mesh;
+  /** What becomes of each daemon's word that it is ready. */
+  heed: { ready(sandbox: string): void };
+}
+
+/** Creates `n` plain pods whose daemons are the burst's, waits until all are ready, uses them, removes them. */
+async function wiredOnce(n: number, wired: Wired): Promise<WiredFloor> {
+  const { api, mesh, server, kubelets, user, heed } = wired;
+  const ready = new Arrivals(n);
+  heed.ready = (sandbox) => ready.add(sandbox);
+  const names = Array.from({ length: n }, newSandboxId);
+  const pods = names.map((name) => podOf(name, { "sandmesh.dev/mesh": mesh }, bootstrapOf(server, name)));
+  const spent = meter({ creator: [process.pid], nats: [server.pid], daemons: [kubelets.pid] });
+  ready.began = performance.now();
+  try {
+    await createAll(api, pods);
+    const floor = await Promise.race([ready.all("plain pods' daemons to be ready"), kubelets.failed]);
+    const cpu = spent();
+    await Promise.all(names.map((name) => user.sandbox(name).exec(["true"], { check: true })));
+    const usedS = (performance.now() - ready.began) / 1000;
+    return { ...floor, cpu, used: { allS: usedS, cpu: spent() } };
+  } finally {
+    await removePods(api, `sandmesh.dev/mesh=${mesh}`, patienceMs(n));
+  }
+}
+
+/** The first burst, and one more on the same processes. */
+export async function wiredBursts(n: number): Promise<[WiredFloor, WiredFloor]> {
   const api = openApi();
   const mesh = `wired-${randomName(6)}`;
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-wired-"));
   const server = await startServer({ stateDir: join(folder, "nats") });
-  const ready = new Arrivals(n);
-  const link = await answerDaemons(server, (sandbox) => ready.add(sandbox));
+  const heed: Wired["heed"] = { ready: () => undefined };
+  const link = await answerDaemons(server, (sandbox) => heed.ready(sandbox));
+  const credentials = join(folder, "me.creds");
+  await writeFile(credentials, formatCreds(server.keys.mintUser({ tenant: TENANT, user: "me" })), {
+    mode: 0o600,
+  });
+  const user = await connectUser({ url: server.url, credentials, handleSignals: false });
   const kubelets = await startKubelets(mesh);
   try {
-    const label = { "sandmesh.dev/mesh": mesh };
-    const pods = Array.from({ length: n }, () => {
-      const name = newSandboxId();
-      return podOf(name, label, bootstrapOf(server, name));
-    });
-    const spent = meter({ creator: [process.pid], nats: [server.pid], daemons: [kubelets.pid] });
-    ready.began = performance.now();
-    await createAll(api, pods);
-    const floor = await Promise.race([ready.all("plain pods' daemons to be ready"), kubelets.failed]);
-    return { ...floor, cpu: spent() };
+    const wired = { api, mesh, server, kubelets, user, heed };
+    return [await wiredOnce(n, wired), await wiredOnce(n, wired)];
   } finally {
-    await removePods(api, `sandmesh.dev/mesh=${mesh}`, patienceMs(n));
     await kubelets.stop();
+    await user.close();
     await link.close();
     await server.stop();
     await rm(folder, { recursive: true, force: true });

@@ -1,13 +1,14 @@
 // `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]`: N sandboxes at once, by
-// CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons, and ours; in
-// the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean over the rounds.
+// CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons twice, and ours
+// twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean
+// over the rounds.
 
 import { progress, round } from "./bench.ts";
 import type { Cpu } from "./burst-account.ts";
 import { BOOT } from "./burst-boot.ts";
 import { kubectl } from "./burst-kubectl.ts";
 import { type BurstOptions, ourBurst } from "./burst-ours.ts";
-import { type Floor, plainBurst, wiredBurst } from "./burst-plain.ts";
+import { type Floor, plainBurst, type WiredFloor, wiredBursts } from "./burst-plain.ts";
 import { inTime } from "./burst-wait.ts";
 
 const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]";
@@ -50,36 +51,59 @@ const sum = (values: readonly number[]): number => values.reduce((all, each) => 
 const cpuOf = (bursts: readonly { cpu: Cpu }[]): number =>
   sum(bursts.flatMap(({ cpu }) => Object.values(cpu)));
 
+/** Ours by the wired floor, and by that with a first no-op in each, as ours have. */
+function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly WiredFloor[]) {
+  const used = wired.map((each) => each.used);
+  const secondsOf = (all: readonly { allS: number }[]) => sum(all.map(({ allS }) => allS));
+  return {
+    ratio: round(secondsOf(ours) / secondsOf(wired), 2),
+    ratio_used: round(secondsOf(ours) / secondsOf(used), 2),
+    cpu_ratio: round(cpuOf(ours) / cpuOf(wired), 2),
+    cpu_ratio_used: round(cpuOf(ours) / cpuOf(used), 2),
+  };
+}
+
 async function burst() {
   const { n, clients, placement, rounds } = parsed();
   await roomFor(n);
   const plain: Floor[] = [];
-  const wired: Floor[] = [];
+  const wired: WiredFloor[] = [];
+  const wiredAgain: WiredFloor[] = [];
   const ours: Awaited<ReturnType<typeof ourBurst>>[] = [];
   for (let i = 0; i < rounds; i++) {
     progress(`round ${i + 1} of ${rounds}: ${n} plain pods`);
     plain.push(await plainBurst(n));
     progress(`  ${JSON.stringify(plain.at(-1))}; ${n} plain pods with daemons`);
-    wired.push(await wiredBurst(n));
-    progress(`  ${JSON.stringify(wired.at(-1))}; ${n} sandboxes for ${clients} clients`);
+    const [cold, warm] = await wiredBursts(n);
+    wired.push(cold);
+    wiredAgain.push(warm);
+    progress(`  ${JSON.stringify([cold, warm])}; ${n} sandboxes for ${clients} clients`);
     ours.push(await ourBurst({ n, clients, placement, end: i % 2 === 0 ? "kill" : "exit" }));
     progress(`  ${JSON.stringify(ours.at(-1))}`);
   }
   type Ours = (typeof ours)[number];
   const of = (pick: (each: Ours) => number | undefined): number[] =>
     ours.map(pick).filter((each) => each !== undefined);
-  const seconds = (floors: readonly Floor[]) => floors.map(({ allS }) => round(allS, 2));
+  const seconds = (floors: readonly Pick<Floor, "allS">[]) => floors.map(({ allS }) => round(allS, 2));
   const [plainS, wiredS] = [mean(seconds(plain)), mean(seconds(wired))];
   const allS = mean(of((each) => each.all_s));
+  const again = ratios(
+    ours.map((each) => ({ allS: each.again_s, cpu: each.again_cpu })),
+    wiredAgain,
+  );
   return {
     n,
     clients,
     placement,
     floor_all_s: plainS,
     floor_wired_all_s: wiredS,
+    floor_used_all_s: mean(seconds(wired.map(({ used }) => used))),
     half_s: mean(of((each) => each.half_s)),
     all_s: allS,
-    ratio: round(allS / wiredS, 2),
+    ...ratios(
+      ours.map((each) => ({ allS: each.all_s, cpu: each.cpu })),
+      wired,
+    ),
     ratio_plain: round(allS / plainS, 2),
     writes_ours_per_sandbox: mean(of((each) => each.writes_ours_per_sandbox)),
     writes_all_per_sandbox: mean(of((each) => each.writes_all_per_sandbox)),
@@ -94,10 +118,19 @@ async function burst() {
     floors_s: seconds(plain),
     floors_wired_s: seconds(wired),
     alls_s: of((each) => each.all_s),
-    cpu_ratio: round(cpuOf(ours) / cpuOf(wired), 2),
+    again_floors_wired_s: seconds(wiredAgain),
+    again_floors_used_s: seconds(wiredAgain.map(({ used }) => used)),
+    again_alls_s: of((each) => each.again_s),
+    again_ratio: again.ratio,
+    again_ratio_used: again.ratio_used,
+    again_cpu_ratio: again.cpu_ratio,
+    again_cpu_ratio_used: again.cpu_ratio_used,
     cpu_ratio_plain: round(cpuOf(ours) / cpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
+    again_cpu_s: ours.at(-1)?.again_cpu,
     wired_cpu_s: wired.at(-1)?.cpu,
+    again_wired_cpu_s: wiredAgain.at(-1)?.cpu,
+    again_used_cpu_s: wiredAgain.at(-1)?.used.cpu,
     plain_cpu_s: plain.at(-1)?.cpu,
   };
 }
