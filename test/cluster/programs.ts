@@ -1,5 +1,5 @@
 // Hands on the test cluster's own programs: one is frozen, slowed down, or killed and started again.
-import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
@@ -45,11 +45,23 @@ export async function slowed<T>(name: Name, work: () => Promise<T>): Promise<T> 
   }
 }
 
+/** 1 also for a zombie that nobody has waited for. */
+function threadsOf(pid: number): number {
+  if (startOf(pid) !== undefined) return Number.POSITIVE_INFINITY;
+  try {
+    return readdirSync(`/proc/${pid}/task`).length;
+  } catch {
+    return 0;
+  }
+}
+
 /** Kills the API server and starts it again as it was; resolves when it answers. What it wrote is in its log. */
 export async function restartApiServer(): Promise<void> {
   const pid = pidOf("apiserver");
   const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
   process.kill(pid, "SIGKILL");
+  // The port is its own until its last thread has ended, long after the first is a zombie where the machine is busy.
+  await until("the end of the API server that was killed", () => threadsOf(pid) <= 1, 30_000, 20);
   const log = openSync(join(CLUSTER_DIR, "log", "apiserver.log"), "a");
   const child = Bun.spawn(["setsid", ...argv], { stdio: ["ignore", log, log] });
   child.unref();
