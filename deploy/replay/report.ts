@@ -71,7 +71,8 @@ function reasons(steps: readonly ReplayedStep[]): string {
     .map(([why, count]) => `  ${String(count).padStart(4)}  ${why}`);
   return [
     "The recordings were made on other machines, so differences are expected.",
-    `${agreed}. ${counted(differing.length, "command")} differed, by what they ask for:`,
+    `${agreed}.`,
+    `${counted(differing.length, "command")} differed, by what they ask for:`,
     ...lines,
   ].join("\n");
 }
