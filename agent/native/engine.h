@@ -107,5 +107,5 @@ void ask_for_sigchld(int on);
 void *engine_thread(void *unused);
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length);
 void spare_like(const struct request *r, uint32_t length);
-int spare_reaped(pid_t pid);
+void spare_reaped(pid_t pid);
 int spare_nudge(int64_t now);

@@ -1,26 +1,10 @@
-// The engine's JavaScript half: loads the native library, packs nothing and decides nothing; it turns frames into
-// calls of the command they belong to.
-import { dlopen, FFIType, ptr, toArrayBuffer } from "bun:ffi";
+// The engine's JavaScript half: turns calls into the native library's, and its frames into calls of the command that they
+// belong to. What goes in is packed by request.ts; what a command means is decided in agent/exec.
+import { ptr, toArrayBuffer } from "bun:ffi";
 import { closeSync } from "node:fs";
 import { takeBlock } from "../../broker/link/blocks.ts";
+import { BOX_BYTES, FRAME, HEADER_BYTES, K_ERR, K_OUT, type Library, openLibrary } from "./library.ts";
 
-const BOX_BYTES = 512 * 1024;
-const HEADER_BYTES = 16;
-/** As in engine.h. */
-const FRAME = {
-  stdout: 1,
-  stderr: 2,
-  started: 3,
-  failed: 4,
-  exited: 5,
-  closed: 6,
-  stdin: 7,
-  gone: 8,
-  more: 9,
-} as const;
-/** Which stream a read is of, in engine.h. */
-const K_OUT = 1;
-const K_ERR = 2;
 type Talkative = typeof K_OUT | typeof K_ERR;
 
 /** In place of a status: another part of the process has taken it, and how the command ended is not known. */
@@ -56,35 +40,6 @@ export interface EngineListener {
   stdinTaken(): void;
 }
 
-const SYMBOLS = {
-  engine_open: { args: [], returns: FFIType.i32 },
-  engine_reap: { args: [], returns: FFIType.i32 },
-  engine_hide: { args: [FFIType.ptr], returns: FFIType.i32 },
-  engine_soft_files: { args: [FFIType.u32], returns: FFIType.void },
-  engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
-  engine_take: { args: [], returns: FFIType.i32 },
-  engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
-  engine_may_group: { args: [FFIType.i32], returns: FFIType.i32 },
-  engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
-  engine_rest: { args: [FFIType.i32], returns: FFIType.i32 },
-  engine_nudge: { args: [], returns: FFIType.i32 },
-  engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
-  engine_read: { args: [FFIType.u32, FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
-  engine_pause: { args: [FFIType.u32, FFIType.i32], returns: FFIType.void },
-  engine_signal: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
-  engine_resize: { args: [FFIType.u32, FFIType.i32, FFIType.i32], returns: FFIType.void },
-  engine_hang_up: { args: [FFIType.u32], returns: FFIType.void },
-  engine_let_go: { args: [FFIType.u32], returns: FFIType.void },
-  engine_watch: { args: [FFIType.i32], returns: FFIType.i64_fast },
-  engine_watch_readable: { args: [FFIType.i32], returns: FFIType.i64_fast },
-  engine_unwatch: { args: [FFIType.u32], returns: FFIType.void },
-  engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
-  engine_no_spare: { args: [], returns: FFIType.void },
-  engine_has_spare: { args: [], returns: FFIType.i32 },
-  engine_receive: { args: [FFIType.i32], returns: FFIType.i32 },
-} as const;
-type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
-
 const NOTHING = new Uint8Array(1);
 /** How long JavaScript's timers may be late for it. */
 const SETTLE_MS = 3;
@@ -118,15 +73,15 @@ export class Engine {
 
   /** Loads the library and starts its thread; one per process (a second call would share the first one's state). */
   static async open(libraryPath: string): Promise<Engine> {
-    const { symbols } = dlopen(libraryPath, SYMBOLS);
-    const fd = symbols.engine_open();
+    const native = openLibrary(libraryPath);
+    const fd = native.engine_open();
     if (fd < 0) throw new Error(`the engine could not start (errno ${-fd})`);
     const box = (index: number): Buffer => {
-      const address = symbols.engine_box(index);
+      const address = native.engine_box(index);
       if (typeof address !== "number") throw new Error("the engine has no outbox");
       return Buffer.from(toArrayBuffer(address, 0, BOX_BYTES));
     };
-    const engine = new Engine(symbols, [box(0), box(1)]);
+    const engine = new Engine(native, [box(0), box(1)]);
     // A socket, since that is what Bun's loop waits for by itself; a pipe would be read by its thread pool. The types
     // know `fd` for listening and sending only.
     const options = { fd, socket: { data: () => engine.#take() } };

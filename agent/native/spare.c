@@ -184,11 +184,10 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   forget(&S); phase = EMPTY;
   return c->pid;
 }
-/** Of a child that has ended: whether it was the spare, which is not given any more then. */
-int spare_reaped(pid_t pid) {
-  if (phase != READY || S.pid != pid) return 0;
+/** A child has ended: where it was the spare, that is not given any more. */
+void spare_reaped(pid_t pid) {
+  if (phase != READY || S.pid != pid) return;
   phase = DOOMED; pthread_cond_signal(&changed);
-  return 1;
 }
 /** One that is being made may have been stopped by a command before its exec, as any child (engine.c): it is told to go
  * on. Answers whether one is being made. */
@@ -213,7 +212,7 @@ __attribute__((visibility("default"))) int engine_has_spare(void) {
 #else  // the gate is written for x86-64
 void spare_like(const struct request *r, uint32_t length) { (void)r; (void)length; }
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length) { (void)c; (void)r; (void)length; return 0; }
-int spare_reaped(pid_t pid) { (void)pid; return 0; }
+void spare_reaped(pid_t pid) { (void)pid; }
 int spare_nudge(int64_t now) { (void)now; return 0; }
 __attribute__((visibility("default"))) void engine_no_spare(void) {}
 __attribute__((visibility("default"))) int engine_has_spare(void) { return -1; }
