@@ -55,6 +55,8 @@ const USAGE = `usage: sandmesh-agent [--bootstrap FILE] [--log FILE] [--log-leve
 
 Runs in a sandbox, started by a provider. What it is to do comes as JSON in SANDMESH_BOOTSTRAP or FILE.`;
 
+type DaemonLog = ReturnType<typeof lazyLog>;
+
 interface Options {
   native: string | undefined;
   bootstrap: { file?: string; fd?: number };
@@ -134,7 +136,35 @@ export async function runDaemon(args: string[]): Promise<number> {
   }
 }
 
-async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<number> {
+interface ExecutorParts {
+  engine: Engine;
+  /** The daemon's own. */
+  own: Environment;
+  /** Of commands. */
+  environment: Environment;
+  cwd: string;
+  entrypoint: Bootstrap["entrypoint"];
+  log: DaemonLog;
+}
+
+/** What executes is loaded while the pool answers. */
+async function loadExecutor({ own, entrypoint, log, ...parts }: ExecutorParts): Promise<Executor> {
+  const [{ Commands }, { createExecutor }, { Groups, GROUPS_FD }] = await Promise.all([
+    import("./exec/exec.ts"),
+    import("./executor.ts"),
+    import("./exec/groups.ts"),
+  ]);
+  const { engine } = parts;
+  const groups = () => Groups.open(own.get(GROUPS_FD), (folder) => engine.mayGroup(folder));
+  const commands = new Commands({ ...parts, groups });
+  if (entrypoint !== undefined) {
+    const { startEntrypoint } = await import("./process/entrypoint.ts");
+    startEntrypoint(commands, entrypoint, log);
+  }
+  return createExecutor({ ...parts, commands });
+}
+
+async function live(options: Options, log: DaemonLog): Promise<number> {
   const later = globalThis.setTimeout;
   const timers = followTimers();
   const engine = await Engine.open(await nativePath(options.native));
@@ -149,22 +179,6 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   stat("/", () => {});
   // A folder that the image wants to unmount or remove must not be held by the daemon.
   process.chdir("/");
-  const executor = async (): Promise<Executor> => {
-    const [{ Commands }, { createExecutor }, { Groups, GROUPS_FD }] = await Promise.all([
-      import("./exec/exec.ts"),
-      import("./executor.ts"),
-      import("./exec/groups.ts"),
-    ]);
-    const commands = new Commands({
-      ...{ engine, environment, cwd },
-      groups: () => Groups.open(own.get(GROUPS_FD), (folder) => engine.mayGroup(folder)),
-    });
-    if (bootstrap.entrypoint !== undefined) {
-      const { startEntrypoint } = await import("./process/entrypoint.ts");
-      startEntrypoint(commands, bootstrap.entrypoint, log);
-    }
-    return createExecutor({ engine, commands, environment, cwd });
-  };
   let stop: (() => void) | undefined;
   const stopped = new Promise<void>((resolve) => {
     stop = resolve;
@@ -174,7 +188,7 @@ async function live(options: Options, log: ReturnType<typeof lazyLog>): Promise<
   const opening = openEndpoint({
     bootstrap,
     ...(relay !== undefined && { dial: dialer(engine, relay) }),
-    executor,
+    executor: () => loadExecutor({ engine, own, environment, cwd, entrypoint: bootstrap.entrypoint, log }),
     log,
     graceMs: GRACE_MS,
     retention: retention(),
