@@ -14,6 +14,7 @@ import {
 } from "node:fs";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { ownFolder } from "../info/cgroup.ts";
+import { readText } from "../process/read-text.ts";
 
 /** By which whoever starts the daemon hands over the descriptor of a folder of version 2 in which it may make groups. No
  * command has a way to that folder, then. */
@@ -247,13 +248,7 @@ function handedOver(given: string): string | undefined {
 
 function ownGroups(): string | undefined {
   if (process.pid !== 1) return undefined;
-  const own = ownFolder((path) => {
-    try {
-      return readFileSync(path, "utf8");
-    } catch {
-      return undefined;
-    }
-  });
+  const own = ownFolder(readText);
   if (own === undefined) return undefined;
   const folder = `${own}/sandmesh-commands`;
   try {

@@ -1,17 +1,9 @@
 // Whether the sandbox has room for a process more than its commands: a spare shell (native/spare.c) is not worth one of few.
-import { readFileSync } from "node:fs";
-import { cgroupFacts, type Read } from "../info/cgroup.ts";
+import { cgroupFacts } from "../info/cgroup.ts";
+import { type Read, readText } from "../process/read-text.ts";
 
 const MIN_PIDS = 128;
 const MIN_MEMORY_BYTES = 64 * 1024 * 1024;
-
-const readText: Read = (path) => {
-  try {
-    return readFileSync(path, "latin1");
-  } catch {
-    return undefined;
-  }
-};
 
 /** By the limits of its cgroup, and by its user's limit of processes, which holds where no cgroup can be written. */
 export function hasRoom(read: Read = readText): boolean {

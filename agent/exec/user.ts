@@ -1,6 +1,7 @@
 // Users of the image: a name or uid[:gid] to numbers, from the image's own /etc/passwd and /etc/group.
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { errnoOf } from "../../broker/contract/core.ts";
+import { readText } from "../process/read-text.ts";
 
 export interface User {
   uid: number;
@@ -13,12 +14,7 @@ export interface User {
 
 /** `fields` of each line of a file like /etc/passwd; none where there is no such file. */
 function lines(path: string): string[][] {
-  let text: string;
-  try {
-    text = readFileSync(path, "utf8");
-  } catch {
-    return [];
-  }
+  const text = readText(path) ?? "";
   return text.split("\n").map((line) => line.split(":"));
 }
 

@@ -1,7 +1,6 @@
 // Limits and use of the daemon's own cgroup, version 1 or 2, as far as it can be seen. `read` gives a file's text, or
 // undefined where there is none: nothing here throws.
-
-export type Read = (path: string) => string | undefined;
+import type { Read } from "../process/read-text.ts";
 
 export interface CgroupFacts {
   /** CPUs that the quota allows, such as 0.5; undefined without one. */

@@ -1,9 +1,9 @@
 // What only the daemon knows of `info`: the sandbox's processors, memory, processes, disk and shells. What cannot be
 // seen is left out; nothing here fails.
-import { readFileSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
 import type { ExecutorInfo } from "../../broker/endpoint/executor.ts";
+import { readText } from "../process/read-text.ts";
 import { cgroupFacts } from "./cgroup.ts";
 
 export interface InfoOptions {
@@ -17,14 +17,6 @@ export interface InfoOptions {
   sessions(): number;
   /** As InfoAnswer has it. */
   treeEnd(): "cgroup" | "search";
-}
-
-function read(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return undefined;
-  }
 }
 
 async function disk(path: string): Promise<{ total: number; free: number } | undefined> {
@@ -48,7 +40,7 @@ function known<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], un
 
 export function createInfo(options: InfoOptions): () => Promise<ExecutorInfo> {
   return async () => {
-    const facts = cgroupFacts(read);
+    const facts = cgroupFacts(readText);
     const room = await disk(options.cwd);
     return {
       version: options.version,

@@ -1,19 +1,12 @@
 // Whether the kernel killed for memory: the counters of the daemon's own cgroup, v1 and v2.
-import { openSync, readFileSync, readSync } from "node:fs";
-
-function read(path: string): string | undefined {
-  try {
-    return readFileSync(path, "latin1");
-  } catch {
-    return undefined;
-  }
-}
+import { openSync, readSync } from "node:fs";
+import { readText } from "./read-text.ts";
 
 /** The folders in which this process' memory cgroup may be seen: with a cgroup namespace it is the root of the mount,
  * without one it is below, by the path that /proc/self/cgroup names. */
 function candidates(): { events: string; limit: string }[] {
   const found: { events: string; limit: string }[] = [];
-  for (const line of (read("/proc/self/cgroup") ?? "").split("\n")) {
+  for (const line of (readText("/proc/self/cgroup") ?? "").split("\n")) {
     const [, controllers, path] = line.split(":", 3);
     if (path === undefined) continue;
     if (controllers === "")
@@ -35,7 +28,7 @@ const killsIn = (text: string | undefined): number | undefined => {
 /** The limit of this process' cgroup, bytes; undefined where there is none, or none is seen. */
 export function memoryLimitBytes(files = candidates()): number | undefined {
   for (const { limit } of files) {
-    const bytes = Number.parseInt(read(limit) ?? "", 10);
+    const bytes = Number.parseInt(readText(limit) ?? "", 10);
     // Version 1 says "none" by a number near 2^63.
     if (Number.isSafeInteger(bytes) && bytes > 0 && bytes < 2 ** 50) return bytes;
   }
@@ -67,7 +60,7 @@ export class OomKills {
   #unclaimed: number[] = [];
 
   constructor(files = candidates(), now: () => number = () => performance.now()) {
-    const found = files.find(({ events }) => killsIn(read(events)) !== undefined);
+    const found = files.find(({ events }) => killsIn(readText(events)) !== undefined);
     this.#limit = found?.limit;
     this.#events = found && openSync(found.events, "r");
     this.#now = now;
@@ -109,7 +102,7 @@ export class OomKills {
     const mine = this.#unclaimed.findIndex((at) => at > sinceMs && now - at < DYING_MS);
     if (mine < 0) return undefined;
     this.#unclaimed.splice(mine, 1);
-    const limit = Number.parseInt(read(this.#limit ?? "") ?? "", 10);
+    const limit = Number.parseInt(readText(this.#limit ?? "") ?? "", 10);
     return { limitBytes: Number.isSafeInteger(limit) ? limit : undefined };
   }
 }
