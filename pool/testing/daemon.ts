@@ -114,11 +114,6 @@ export class DaemonDouble {
     this.#link?.publish(sandboxEventSubject(tenant, sandbox, "ready"), body);
   }
 
-  publishRaw(what: string, body: Uint8Array): void {
-    const { tenant, sandbox } = this.bootstrap;
-    this.#link?.publish(sandboxEventSubject(tenant, sandbox, what), body);
-  }
-
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#repeat);
