@@ -1,7 +1,9 @@
 // README's examples, run as they stand there.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { builtPackage } from "../../sdk/typescript/testing/harness.ts";
 import { type LocalMesh, localMesh, ROOT, run } from "./program.ts";
 
 let mesh: LocalMesh;
@@ -16,9 +18,9 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-async function example(language: string): Promise<string> {
+async function example(language: string, start = ""): Promise<string> {
   const readme = await readFile(join(ROOT, "README.md"), "utf8");
-  const [, code] = new RegExp(`\`\`\`${language}\\n([\\s\\S]*?)\`\`\``).exec(readme) ?? [];
+  const [, code] = new RegExp(`\`\`\`${language}\\n(${start}[\\s\\S]*?)\`\`\``).exec(readme) ?? [];
   if (code === undefined) throw new Error(`README.md has no example in ${language}`);
   return code;
 }
@@ -38,6 +40,37 @@ describe("README.md", () => {
     expect(ran.stdout).toContain("4\n");
     expect((await mesh.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
   });
+
+  test("the recipe for Node is the same in both READMEs, and runs in a new project, word for word", async () => {
+    const recipe = (await example("sh", "npm ")).trimEnd();
+    expect(await readFile(join(ROOT, "sdk", "typescript", "README.md"), "utf8")).toContain(recipe);
+    // Elsewhere: here the compiler would find this checkout's tsconfig.json.
+    const project = await mkdtemp(join(tmpdir(), "sandmesh-project-"));
+    try {
+      await mkdir(join(project, "node_modules", "sandmesh"), { recursive: true });
+      await writeFile(join(project, "task.ts"), await example("ts"));
+      // Nothing comes over the network: what is installed is this checkout's, put in its place.
+      const [made, installed, ...lines] = recipe.split("\n");
+      expect(made).toEndWith(" && npm i -D typescript @types/node");
+      expect(installed).toBe("npm i CHECKOUT/sdk/typescript");
+      const [begun] = made?.split(" && npm i ") ?? [];
+      for (const name of ["typescript", "@types", ".bin"])
+        await symlink(join(ROOT, "node_modules", name), join(project, "node_modules", name));
+      const sdk = dirname(await builtPackage());
+      const manifest = JSON.stringify({
+        name: "sandmesh",
+        type: "module",
+        exports: { ".": { types: "./dist/types/sdk/typescript/mod.d.ts", default: "./dist/mod.js" } },
+      });
+      await writeFile(join(project, "node_modules", "sandmesh", "package.json"), manifest);
+      await symlink(sdk, join(project, "node_modules", "sandmesh", "dist"));
+      const script = [begun, ...lines].join("\n");
+      const ran = await run(["bash", "-ec", script], { env: { SANDMESH_HOME: mesh.home }, cwd: project });
+      expect(ran).toMatchObject({ code: 0, stdout: expect.stringContaining("/usr 7\n"), stderr: "" });
+    } finally {
+      await rm(project, { recursive: true });
+    }
+  }, 120_000);
 
   test("the Python example runs as it stands", async () => {
     const file = join(folder, "example.py");
