@@ -41,6 +41,11 @@ inEachShell(
   },
 );
 
+inEachShell("the longest time limit does not end a command at once", async (s) => {
+  const ended = await run(s, "sleep 0.1; echo end", { timeout_ms: 2_592_000_000 });
+  expect([ended.what, ended.stdout]).toEqual(["exited 0", "end\n"]);
+});
+
 inEachShell("what ignores an interrupt is ended harder, and the session lives", async (s) => {
   const script = `trap "" INT TERM; echo ready; while :; do sleep 60; done`;
   const ended = await run(s, `sh -c '${script}'; sleep 60; ${NEVER}`, { timeout_ms: 200, grace_ms: 200 });
@@ -219,3 +224,42 @@ inEachShell(
   },
   ["bash", "dash", "busybox"],
 );
+
+/** Each makes the shell unable to say that it is back, in a way of its own. */
+const SILENCERS: Record<string, readonly string[]> = {
+  bash: [
+    "builtin() { :; }",
+    "enable -n builtin",
+    "enable -n printf",
+    "__sandmesh_report() { :; }",
+    "shopt -s extdebug; trap 'return 1' DEBUG",
+  ],
+  dash: ["command() { :; }", "unset -f __sandmesh_report"],
+  busybox: ["command() { :; }", "unset -f __sandmesh_report"],
+  zsh: ["builtin() { :; }", "disable printf"],
+};
+
+inEachShell(
+  "what keeps the shell from saying that it is back ends the session, typed, and nobody waits for ever",
+  async (s, shell) => {
+    for (const line of SILENCERS[shell] ?? []) {
+      for (const timeout of [{}, { timeout_ms: 100 }]) {
+        const failed = await run(s, `echo out; ${line}`, timeout).catch((error: unknown) => error);
+        expect([line, failed]).toEqual([line, expect.any(SessionClosedError)]);
+        expect(failed).toMatchObject({ code: "session_closed", reason: "closed", started: "yes" });
+        expect(() => begin(s, "echo")).toThrow("could not say so");
+        await s.open({ session: "s", shell });
+        expect((await run(s, "echo anew")).stdout).toBe("anew\n");
+      }
+    }
+  },
+);
+
+inEachShell("a shell that only reads its input, or works for long, counts as busy", async (s) => {
+  const reading = begin(s, "read -r line; echo got $line", { stdin_open: true });
+  const busy = Bun.sleep(1_000);
+  expect(await Promise.race([reading.ended, busy])).toBeUndefined();
+  await reading.command.stdin(Buffer.from("it\n"));
+  expect((await reading.ended).stdout).toBe("got it\n");
+  expect((await run(s, "sleep 1; wait; x=$(sleep 0.5; echo sub); echo $x")).stdout).toBe("sub\n");
+});

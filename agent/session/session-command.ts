@@ -2,6 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { type Outcome, type OutputStream, SandmeshError } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { after } from "../../broker/link/after.ts";
 import { statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
@@ -18,6 +19,10 @@ const INTERRUPT_MS = 300;
 const LOOK_MS = 25;
 /** How long the shell has to come back after SIGKILL, ms, before the session is given up. */
 const LAST_WAIT_MS = 1000;
+/** When it is first looked whether the shell is back without having reported, ms; then each time after twice as long, so
+ * that a command of minutes costs nothing, and the longest time between two looks. */
+const FIRST_QUIET_MS = 200;
+const LAST_QUIET_MS = 15_000;
 
 /** What a command needs of its session. */
 export interface CommandHost {
@@ -31,6 +36,8 @@ export interface CommandHost {
   done(command: SessionCommand): void;
   /** The shell does not come back: the session ends. */
   giveUp(): void;
+  /** The shell is back and cannot tell it: the session ends. Returns what the command is told when it has. */
+  giveUpSilent(): SandmeshError;
 }
 
 function send(pid: number, signal: NodeJS.Signals | number): boolean {
@@ -58,9 +65,12 @@ export class SessionCommand implements RunningCommand {
   #back: (() => void) | undefined;
   #status: number | undefined;
   #feed: StdinFeed | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #clearTimer: (() => void) | undefined;
+  #quiet: ReturnType<typeof setTimeout> | undefined;
   #ending: Ending | undefined;
   #interrupted = false;
+  /** The shell came back and did not say so. */
+  #silent: SandmeshError | undefined;
 
   constructor(request: ParsedExec, sink: CommandSink, host: CommandHost) {
     this.request = request;
@@ -83,12 +93,33 @@ export class SessionCommand implements RunningCommand {
     }
     this.#begun.resolve();
     if (timeout_ms !== undefined)
-      this.#timer = setTimeout(() => void this.#end({ why: "timeout", afterMs: timeout_ms }), timeout_ms);
+      this.#clearTimer = after(timeout_ms, () => void this.#end({ why: "timeout", afterMs: timeout_ms }));
     this.#first = newNonce();
     this.#expected = this.#first;
     const apart = cwd !== undefined || env !== undefined;
     const text = apart ? subshellPrelude(cwd, env ?? {}) + shell : (shell ?? "");
     this.#host.shell.run(text, { nonce: this.#first, lastStatus: this.#host.lastStatus, merge, apart });
+    this.#listen(FIRST_QUIET_MS);
+  }
+
+  /** What a command may do to the shell (disable a builtin, close its descriptors) can keep it from saying that it is
+   * back. */
+  #listen(inMs: number): void {
+    this.#quiet = setTimeout(async () => {
+      if (await this.#isSilent()) this.#silent = this.#host.giveUpSilent();
+      else if (this.#state === "running") this.#listen(Math.min(LAST_QUIET_MS, inMs * 2));
+    }, inMs);
+  }
+
+  /** Whether the shell waits for another line without having reported. */
+  async #isSilent(): Promise<boolean> {
+    // What it has just said may be on its way to here still.
+    for (let looks = 0; looks < 3; looks++) {
+      if (this.#state !== "running" || this.#expected === undefined || !this.#host.shell.awaitsLine)
+        return false;
+      await Bun.sleep(LOOK_MS);
+    }
+    return this.#state === "running" && this.#expected !== undefined && this.#silent === undefined;
   }
 
   /** Its turn has come, but it cannot be started. */
@@ -126,12 +157,14 @@ export class SessionCommand implements RunningCommand {
   /** The shell has ended, with all output told: `natural` says how. */
   shellExited(natural: Outcome): void {
     const ending = this.#ending;
-    this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
+    if (this.#silent !== undefined) this.#finish(this.#silent);
+    else this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
   }
 
   /** The shell has ended, and how is not known. */
   shellLost(): void {
-    if (this.#ending !== undefined) this.#finish(endingOutcome(this.#ending, 1, "SIGKILL"));
+    if (this.#silent !== undefined) this.#finish(this.#silent);
+    else if (this.#ending !== undefined) this.#finish(endingOutcome(this.#ending, 1, "SIGKILL"));
     else this.#finish(statusTaken());
   }
 
@@ -214,6 +247,12 @@ export class SessionCommand implements RunningCommand {
       return;
     }
     if (this.#state !== "running" || this.#ending !== undefined) return;
+    // What had ended before is not ended by this.
+    if (await this.#isSilent()) {
+      this.#silent ??= this.#host.giveUpSilent();
+      return;
+    }
+    if (this.#state !== "running" || this.#ending !== undefined || this.#silent !== undefined) return;
     this.#ending = ending;
     const since = this.#since();
     const session = this.#session();
@@ -282,7 +321,8 @@ export class SessionCommand implements RunningCommand {
     if (this.#state === "ended") return;
     const queued = this.#state === "queued";
     this.#state = "ended";
-    clearTimeout(this.#timer);
+    this.#clearTimer?.();
+    clearTimeout(this.#quiet);
     this.#begun.resolve();
     this.#back?.();
     this.#feed?.end();

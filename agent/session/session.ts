@@ -7,6 +7,7 @@ import {
   IncompleteCommandError,
   InvalidRequestError,
   newUuidV7,
+  type SandmeshError,
   SessionClosedError,
   type SessionView,
 } from "../../broker/contract/index.ts";
@@ -156,6 +157,14 @@ export class Session implements CommandHost {
     this.#endAll(0);
   }
 
+  giveUpSilent(): SandmeshError {
+    const why =
+      "its shell came back from the command and could not say so, since the command changed what it needs for that (a builtin, a descriptor)";
+    this.#close("closed", why);
+    this.#endAll(0);
+    return this.#closedError(why, "yes");
+  }
+
   /** Ends the shell and what it runs; resolves when they are gone. What waits is answered `canceled`. */
   async close(graceMs: number): Promise<void> {
     this.#close("closed", "it was closed");
@@ -255,10 +264,10 @@ export class Session implements CommandHost {
     this.#closed ??= { reason, why };
   }
 
-  #closedError(why: string): SessionClosedError {
+  #closedError(why: string, started: "no" | "yes" = "no"): SessionClosedError {
     return new SessionClosedError(`session ${this.#options.session} is not open: ${why}; open it again`, {
       reason: this.#closed?.reason ?? "closed",
-      started: "no",
+      started,
     });
   }
 

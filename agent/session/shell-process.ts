@@ -6,8 +6,17 @@ import type { Membership } from "../exec/groups.ts";
 import { BaseEnvironment, packRequest } from "../exec/request.ts";
 import type { Engine, StartFailure } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
+import { awaitsPipe } from "./awaiting.ts";
 import type { CommandLine, Descriptor } from "./dialect.ts";
-import { closeAll, makeMemoryFile, makeNonBlocking, makePipe, setContent, writeSome } from "./libc.ts";
+import {
+  closeAll,
+  makeMemoryFile,
+  makeNonBlocking,
+  makePipe,
+  setContent,
+  waiting,
+  writeSome,
+} from "./libc.ts";
 import { OutputPipe, type PartReader } from "./output-pipe.ts";
 import type { SessionShell } from "./shells.ts";
 import { StdinFeed } from "./stdin-feed.ts";
@@ -41,6 +50,7 @@ export class ShellProcess {
   readonly #stdin: number;
   readonly #commands: number;
   readonly #text: number;
+  readonly #statusEnd: number;
   readonly #status: PartReader;
   readonly #outputs: readonly OutputPipe[];
   readonly #ended = Promise.withResolvers<void>();
@@ -126,6 +136,7 @@ export class ShellProcess {
     this.#stdin = own.stdin;
     this.#commands = own.commands;
     this.#text = own.text;
+    this.#statusEnd = own.status;
     makeNonBlocking(own.commands);
     makeNonBlocking(own.status);
     this.#status = Bun.file(own.status).stream().getReader();
@@ -159,6 +170,13 @@ export class ShellProcess {
   /** Has it report `nonce`, when it comes to that. */
   sync(nonce: string): void {
     this.#send(this.#shell.dialect.sync(nonce));
+  }
+
+  /** Whether it has done all that it was told to, has nothing more to report, and waits for another line. */
+  get awaitsLine(): boolean {
+    if (this.#exited || !this.#open.has(this.#commands)) return false;
+    if (waiting(this.#commands) > 0 || !awaitsPipe(this.#pid, this.#commands)) return false;
+    return this.#open.has(this.#statusEnd) && waiting(this.#statusEnd) === 0;
   }
 
   feed(): StdinFeed {
