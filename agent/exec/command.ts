@@ -1,6 +1,7 @@
 // One command: from the engine's events to the sink's, with its time limit and its ending.
 import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { after } from "../../broker/link/after.ts";
 import {
   type Engine,
   type EngineListener,
@@ -35,7 +36,7 @@ export class Command implements RunningCommand, EngineListener {
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #clearTimer: (() => void) | undefined;
   #early: number[] | undefined;
   #exit: Exit | undefined;
   #exitAt = 0;
@@ -70,7 +71,7 @@ export class Command implements RunningCommand, EngineListener {
     if (given) void this.#stdin?.write(stdin);
     if (!stdin_open && !terminal) this.#stdin?.close();
     if (timeout_ms !== undefined)
-      this.#timer = setTimeout(() => this.#end({ why: "timeout", afterMs: timeout_ms }), timeout_ms);
+      this.#clearTimer = after(timeout_ms, () => this.#end({ why: "timeout", afterMs: timeout_ms }));
     return 0;
   }
 
@@ -169,11 +170,11 @@ export class Command implements RunningCommand, EngineListener {
   /** The leader does not end even by SIGKILL (a hung disk): the reply comes all the same. Its exit is known to the
    * engine a moment after its processes are gone, so that this waits for that moment. */
   #giveUp(): void {
-    this.#timer = setTimeout(() => {
+    this.#clearTimer = after(500, () => {
       this.#closed = { held: true };
       this.#exitAt = performance.now();
       this.#conclude();
-    }, 500);
+    });
   }
 
   #advance(): void {
@@ -251,7 +252,7 @@ export class Command implements RunningCommand, EngineListener {
   }
 
   #stopTimer(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#clearTimer?.();
+    this.#clearTimer = undefined;
   }
 }

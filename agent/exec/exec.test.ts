@@ -272,6 +272,11 @@ test("commands that are stopped between fork and exec do not hold up the daemon"
   expect(ends.filter((type) => type !== "exited" && type !== "timed_out")).toEqual([]);
 }, 60_000);
 
+test("the longest time limit is waited for, and does not end the command at once", async () => {
+  const ended = await run(commands, { shell: "sleep 0.1; echo end", timeout_ms: 2_592_000_000 });
+  expect(ended.outcome).toEqual({ type: "exited", code: 0 });
+});
+
 test("1,000 commands at once: none lost, no zombie, no descriptor left", async () => {
   await run(commands, { argv: ["true"] });
   const before = readdirSync("/proc/self/fd").length;

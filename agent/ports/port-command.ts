@@ -2,22 +2,23 @@
 import type { Socket } from "node:net";
 import type { Outcome } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
+import { after } from "../../broker/link/after.ts";
 
 /** What all port commands share: they end once, have no process, and a time limit. */
 export abstract class PortCommand implements RunningCommand {
   readonly #sink: CommandSink;
   readonly #onEnd: () => void;
   readonly #begunAt = performance.now();
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #clearTimer: (() => void) | undefined;
   #over = false;
 
   constructor(request: ParsedExec, sink: CommandSink, onEnd: () => void) {
     this.#sink = sink;
     this.#onEnd = onEnd;
-    const after = request.timeout_ms;
-    if (after !== undefined) {
-      const outcome: Outcome = { type: "timed_out", after_ms: after, killed: 0, signal: "SIGTERM" };
-      this.#timer = setTimeout(() => this.finish(outcome), after);
+    const { timeout_ms } = request;
+    if (timeout_ms !== undefined) {
+      const outcome: Outcome = { type: "timed_out", after_ms: timeout_ms, killed: 0, signal: "SIGTERM" };
+      this.#clearTimer = after(timeout_ms, () => this.finish(outcome));
     }
   }
 
@@ -39,7 +40,7 @@ export abstract class PortCommand implements RunningCommand {
   finish(outcome: Outcome): void {
     if (this.#over) return;
     this.#over = true;
-    clearTimeout(this.#timer);
+    this.#clearTimer?.();
     this.release();
     this.#sink.ended({ outcome, durationMs: performance.now() - this.#begunAt });
     this.#onEnd();

@@ -102,8 +102,11 @@ test("canceled and timed-out connections say so, and the other side sees the end
   const late = run(ports, { type: "connect", port }, { timeout_ms: 50 });
   expect(await late.outcome).toMatchObject({ type: "timed_out", after_ms: 50 });
   const canceled = run(ports, { type: "connect", port });
+  const long = run(ports, { type: "connect", port }, { timeout_ms: 2_592_000_000 });
+  expect(await Promise.race([long.outcome, Bun.sleep(20)])).toBeUndefined();
   ports.close();
   expect(await canceled.outcome).toMatchObject({ type: "canceled" });
+  expect(await long.outcome).toMatchObject({ type: "canceled" });
   await until("the first has ended there", () => ends >= 1);
   close();
 });

@@ -11,6 +11,7 @@ import {
   toSandmeshError,
 } from "../contract/core.ts";
 import { type Credentials, createUserKey } from "../credentials/index.ts";
+import { after } from "../link/after.ts";
 import { type ConnectOptions, connect } from "../link/connect.ts";
 import type { Link } from "../link/link.ts";
 
@@ -68,7 +69,7 @@ export async function dial(
 export async function subscribed(link: Link, deadline: number): Promise<void> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const tooLate = () => reject(new DeadlineError("the server did not take the subscriptions in time"));
-  const timer = setTimeout(tooLate, Math.max(0, deadline - performance.now()));
+  const clear = after(Math.max(0, deadline - performance.now()), tooLate);
   let ended = false;
   void link.closed.then(() => {
     ended = true;
@@ -83,7 +84,7 @@ export async function subscribed(link: Link, deadline: number): Promise<void> {
       }
     }
   } finally {
-    clearTimeout(timer);
+    clear();
   }
 }
 

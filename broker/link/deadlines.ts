@@ -1,6 +1,8 @@
 // Deadlines of many requests with one timer: setting and clearing one costs a few pointers. Requests of one time limit
 // stand in one list, which is in order of their deadlines because it is in order of their starts.
 
+import { MAX_TIMER_MS } from "./after.ts";
+
 export interface Deadline {
   dueMs: number;
   list: DeadlineList | undefined;
@@ -14,9 +16,6 @@ interface DeadlineList {
   first: Deadline | undefined;
   last: Deadline | undefined;
 }
-
-/** The longest that a timer of JavaScript's can wait. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export class Deadlines {
   readonly #lists = new Map<number, DeadlineList>();

@@ -3,6 +3,7 @@
 import { randomBytes } from "node:crypto";
 import * as v from "valibot";
 import { DeadlineError, decode, toSandmeshError, UnreachableError } from "../contract/index.ts";
+import { after } from "./after.ts";
 import type { Link, Message, Subscription } from "./link.ts";
 
 const MAX_CALL_MS = 5_000;
@@ -79,7 +80,7 @@ export class JetStream {
     return new Promise((resolve, reject) => {
       const messages: Message[] = [];
       const end = (settle: () => void) => {
-        clearTimeout(timer);
+        clear();
         forget();
         settle();
       };
@@ -95,7 +96,7 @@ export class JetStream {
       });
       const late = () =>
         new DeadlineError(`JetStream did not answer ${subject} within ${this.#callTimeoutMs} ms`);
-      const timer = setTimeout(() => end(() => reject(late())), this.#callTimeoutMs);
+      const clear = after(this.#callTimeoutMs, () => end(() => reject(late())));
       try {
         this.link.publish(subject, data, { reply, headers });
       } catch (error) {

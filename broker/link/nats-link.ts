@@ -12,6 +12,7 @@ import {
 import { SANDBOX_PREFIX } from "../contract/ids.ts";
 import { authenticatorFor, type Credentials } from "../credentials/index.ts";
 import { Absence } from "./absence.ts";
+import { after, MAX_TIMER_MS } from "./after.ts";
 import { Deadlines } from "./deadlines.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
@@ -87,7 +88,7 @@ export class NatsLink implements Link {
         servers: [...settings.urls],
         authenticator: authenticatorFor(settings.credentials),
         name: settings.name,
-        timeout: settings.connectTimeoutMs,
+        timeout: Math.min(MAX_TIMER_MS, settings.connectTimeoutMs),
         // What is left out is true for the server, which then answers each publish with an "+OK": a packet more to send,
         // and a wake-up more at this end.
         verbose: false,
@@ -122,13 +123,11 @@ export class NatsLink implements Link {
   /** The first connection; throws as `connect` does. */
   async open(): Promise<void> {
     const { connectTimeoutMs, urls, relay } = this.#settings;
-    let timer: ReturnType<typeof setTimeout> | undefined;
+    let clear: (() => void) | undefined;
     const givenUp = new Promise<never>((_, reject) => {
       this.#giveUp = reject;
-      timer = setTimeout(
-        () => reject(new Error(`no connection within ${connectTimeoutMs} ms`)),
-        connectTimeoutMs,
-      );
+      const late = () => reject(new Error(`no connection within ${connectTimeoutMs} ms`));
+      clear = after(connectTimeoutMs, late);
     });
     try {
       await Promise.race([this.#protocol.dialLoop(), givenUp]);
@@ -140,7 +139,7 @@ export class NatsLink implements Link {
       const why = cause instanceof Error ? cause.message : String(cause);
       throw new ConnectionError(`no NATS server to be had at ${relay ?? urls.join(", ")}: ${why}`, { cause });
     } finally {
-      clearTimeout(timer);
+      clear?.();
       this.#giveUp = undefined;
     }
   }

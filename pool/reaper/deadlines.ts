@@ -1,5 +1,6 @@
 // All the pool's deadlines in one heap with one timer. A deadline has a key; setting it again replaces it. One that
 // is put off (a renewal: the common case) costs no heap operation: it is looked at again when the old time comes.
+import { MAX_TIMER_MS } from "../../broker/link/after.ts";
 
 interface Entry {
   at: number;
@@ -90,15 +91,12 @@ export class Deadlines {
     this.#arm();
   }
 
-  /** setTimeout takes 31 bits of ms; a far deadline is looked at in between. */
-  static readonly #MAX_WAIT_MS = 2 ** 30;
-
   #arm(): void {
     clearTimeout(this.#timer);
     const next = this.#heap[0];
     this.#timerAt = next?.at ?? Number.POSITIVE_INFINITY;
     if (next === undefined || this.#closed) return;
-    const wait = Math.min(Math.max(0, next.at - this.#now()), Deadlines.#MAX_WAIT_MS);
+    const wait = Math.min(Math.max(0, next.at - this.#now()), MAX_TIMER_MS);
     this.#timer = setTimeout(() => this.run(), wait);
   }
 

@@ -1,6 +1,7 @@
 // One command of a virtual sandbox: runs programs, and can be paused, signaled, ended and timed out like a process.
 import type { Outcome, OutputStream } from "../../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../../broker/endpoint/executor.ts";
+import { after } from "../../../broker/link/after.ts";
 import type { MemoryFiles } from "./files.ts";
 import { PROGRAMS, type ProgramContext } from "./programs.ts";
 import type { Simple } from "./words.ts";
@@ -40,7 +41,7 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
   #paused = false;
   #stdin: Uint8Array[] = [];
   #stdinOpen: boolean;
-  #timeout: ReturnType<typeof setTimeout> | undefined;
+  #clearTimeout: (() => void) | undefined;
   /** Lets go of whatever the program waits for. */
   #wake: (() => void) | undefined;
 
@@ -72,7 +73,7 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
     const { timeout_ms } = this.#request;
     if (timeout_ms !== undefined) {
       const outcome: Outcome = { type: "timed_out", after_ms: timeout_ms, killed: 1, signal: "SIGTERM" };
-      this.#timeout = setTimeout(() => this.end(outcome), timeout_ms);
+      this.#clearTimeout = after(timeout_ms, () => this.end(outcome));
     }
     this.#run(commands).then(
       (code) => this.end({ type: "exited", code }),
@@ -130,12 +131,12 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
   }
 
   async sleep(ms: number): Promise<void> {
-    let timer: ReturnType<typeof setTimeout> | undefined;
+    let clear: (() => void) | undefined;
     await new Promise<void>((wake) => {
       this.#wake = wake;
-      timer = setTimeout(wake, ms);
+      clear = after(ms, wake);
     });
-    clearTimeout(timer);
+    clear?.();
     if (this.#over) throw new Ended();
   }
 
@@ -153,7 +154,7 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
   end(outcome: Outcome): void {
     if (this.#over) return;
     this.#over = true;
-    clearTimeout(this.#timeout);
+    this.#clearTimeout?.();
     this.#wake?.();
     this.#done(this);
     this.#sink.ended({ outcome, durationMs: performance.now() - this.#startedAt });

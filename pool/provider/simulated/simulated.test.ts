@@ -95,6 +95,8 @@ describe("the interpreter", () => {
     expect(await run({ argv: ["true"], cwd: "/no" })).toMatchObject({ reason: "no_such_cwd" });
     expect(await run({ argv: ["hang"], timeout_ms: 20 })).toMatchObject({ type: "timed_out", after_ms: 20 });
     expect(await run({ argv: ["sleep", "5ms"] })).toEqual(exited(0));
+    expect(await run({ argv: ["sleep", "20ms"], timeout_ms: 2_592_000_000 })).toEqual(exited(0));
+    expect(await run({ argv: ["sleep", "9999999"], timeout_ms: 20 })).toMatchObject({ type: "timed_out" });
     await caller.ask("session_open", { session: "s" });
     await run({ shell: "cd /", session: "s" });
     expect(await run({ shell: "pwd", session: "s" })).toEqual(exited(0, "/\n"));

@@ -6,6 +6,7 @@ import {
   toSandmeshError,
 } from "../../../broker/contract/index.ts";
 import { type End, type Endpoint, openEndpoint } from "../../../broker/endpoint/index.ts";
+import { after } from "../../../broker/link/after.ts";
 import type { Created, Listed, ProviderEvent } from "../provider.ts";
 import { VirtualExecutor } from "./executor.ts";
 import { type Fate, type FateSettings, fateOf } from "./fate.ts";
@@ -29,8 +30,6 @@ export interface World {
   close(): Promise<void>;
 }
 
-/** A timer of JavaScript's waits no longer. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 /** What a virtual daemon may take to end its commands, none of which resists. */
 const GRACE_MS = 100;
 
@@ -129,7 +128,7 @@ class VirtualSandbox {
   readonly fate: Fate;
   readonly #request: VirtualRequest;
   readonly #tell: (event: ProviderEvent) => void;
-  readonly #timers = new Set<ReturnType<typeof setTimeout>>();
+  readonly #timers = new Set<() => void>();
   #phase: Listed["phase"] = "starting";
   #reason: string | undefined;
   readonly #stop = new AbortController();
@@ -148,14 +147,11 @@ class VirtualSandbox {
   }
 
   #after(ms: number, act: () => void): void {
-    const timer = setTimeout(
-      () => {
-        this.#timers.delete(timer);
-        act();
-      },
-      Math.min(MAX_TIMER_MS, ms),
-    );
-    this.#timers.add(timer);
+    const clear = after(ms, () => {
+      this.#timers.delete(clear);
+      act();
+    });
+    this.#timers.add(clear);
   }
 
   get #gone(): boolean {
@@ -204,7 +200,7 @@ class VirtualSandbox {
   #over(reason: string): void {
     this.#phase = "failed";
     this.#reason = reason;
-    for (const timer of this.#timers) clearTimeout(timer);
+    for (const clear of this.#timers) clear();
     this.#timers.clear();
   }
 
@@ -233,7 +229,7 @@ class VirtualSandbox {
   }
 
   async #remove(): Promise<void> {
-    for (const timer of this.#timers) clearTimeout(timer);
+    for (const clear of this.#timers) clear();
     this.#timers.clear();
     // One that is just connecting is not gone before that has come to its end.
     this.#stop.abort();

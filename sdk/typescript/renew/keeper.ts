@@ -6,6 +6,7 @@ import {
   PermissionDeniedError,
   SandmeshError,
 } from "../../../broker/contract/index.ts";
+import { after } from "../../../broker/link/after.ts";
 import type { Settings } from "../settings.ts";
 import { Caller } from "../wire/caller.ts";
 import { openLink, SERVER_GONE_MS } from "../wire/open.ts";
@@ -26,7 +27,7 @@ interface Kept {
   leaseMs: number;
   /** When the last renewal was sent that arrived, or may have; ms since the epoch. */
   renewedAt: number;
-  timer: NodeJS.Timeout | undefined;
+  clear: (() => void) | undefined;
 }
 
 export class Keeper {
@@ -51,14 +52,14 @@ export class Keeper {
   keep(run: string, leaseMs: number): void {
     const known = this.#runs.get(run);
     if (known?.leaseMs === leaseMs) return;
-    clearTimeout(known?.timer);
-    const kept: Kept = { leaseMs, renewedAt: Date.now(), timer: undefined };
+    known?.clear?.();
+    const kept: Kept = { leaseMs, renewedAt: Date.now(), clear: undefined };
     this.#runs.set(run, kept);
     this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
   }
 
   drop(run: string): void {
-    clearTimeout(this.#runs.get(run)?.timer);
+    this.#runs.get(run)?.clear?.();
     this.#runs.delete(run);
   }
 
@@ -77,7 +78,7 @@ export class Keeper {
 
   #schedule(run: string, kept: Kept, afterMs: number): void {
     if (this.#runs.get(run) !== kept) return;
-    kept.timer = setTimeout(() => void this.#renew(run, kept), afterMs);
+    kept.clear = after(afterMs, () => void this.#renew(run, kept));
   }
 
   async #renew(run: string, kept: Kept): Promise<void> {
