@@ -1,4 +1,5 @@
 // The way in.
+import { given } from "./arguments.ts";
 import { Mesh } from "./mesh.ts";
 import { resolveSettings, type SettingsOptions } from "./settings.ts";
 import { type Duration, milliseconds } from "./units.ts";
@@ -31,7 +32,7 @@ export async function connectAs(
   options: ConnectOptions,
   { goneAfterMs = SERVER_GONE_MS }: { goneAfterMs?: number } = {},
 ): Promise<Mesh> {
-  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = options;
+  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = given(options);
   const settings = resolveSettings(where);
   const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
@@ -40,6 +41,7 @@ export async function connectAs(
   if (signal?.aborted === true) await link.close();
   throwIfAborted(signal);
   const pulse = new Pulse();
+  void link.closed.then(() => pulse.close());
   link.onStatus((connected) => connected && pulse.reconnected());
   return new Mesh(settings, new Caller(link), pulse, {
     handleSignals,

@@ -11,7 +11,7 @@ import {
   runEventSubject,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
-import { nothingElse } from "./arguments.ts";
+import { given, nothingElse } from "./arguments.ts";
 import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
 import { throwIfAborted } from "./wire/pause.ts";
@@ -46,7 +46,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     wake();
   };
   const { link } = caller;
-  const { run, sandbox, what: kinds = EVENTS, signal, ...rest } = filter;
+  const { run, sandbox, what: kinds = EVENTS, signal, ...rest } = given(filter, "filter");
   nothingElse(rest);
   // No event would ever be another name's.
   check(Filter, defined({ run, sandbox }));

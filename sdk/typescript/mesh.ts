@@ -7,14 +7,14 @@ import {
   InternalError,
   NotFoundError,
   newUuidV7,
-  type POOL_VERBS,
+  POOL_VERBS,
   type PoolEvent,
   randomName,
   SandboxLostError,
   type SandboxView,
 } from "../../broker/contract/index.ts";
 import { acquire } from "./acquire.ts";
-import { checkSignal, invalid, nothingElse, onlySignal } from "./arguments.ts";
+import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import { notReleased, orderOf, RELEASE_TIMEOUT_MS, type Releasable, release } from "./releases.ts";
@@ -121,9 +121,15 @@ export class Mesh implements AsyncDisposable {
   }
 
   async #acquire(options: AcquireOptions): Promise<Sandbox> {
-    if (typeof options !== "object" || options === null) throw invalid("options", "must name an image");
-    const { run = this.defaultRun, timeout, signal, lease = this.#lease, maxLife, id, ...spec } = options;
-    checkSignal(signal);
+    const {
+      run = this.defaultRun,
+      timeout,
+      signal,
+      lease = this.#lease,
+      maxLife,
+      id,
+      ...spec
+    } = given(options);
     const leaseMs = lease === undefined ? DEFAULT_LEASE_MS : milliseconds(lease, "lease");
     const request = {
       id: id ?? newUuidV7(),
@@ -133,6 +139,8 @@ export class Mesh implements AsyncDisposable {
       lease_ms: leaseMs,
       ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
     };
+    // Before the run is renewed for it.
+    checkRequest(POOL_VERBS.acquire.request, request);
     this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
     const either = signal === undefined ? closing : AbortSignal.any([closing, signal]);
@@ -157,7 +165,7 @@ export class Mesh implements AsyncDisposable {
   async acquireMany(count: number, options: AcquireManyOptions): Promise<Sandbox[]> {
     if (!Number.isSafeInteger(count) || count < 0 || count > MAX_AT_ONCE)
       throw invalid("count", `must be a whole number from 0 to ${MAX_AT_ONCE}`);
-    const { atLeast = count, ...each } = options;
+    const { atLeast = count, ...each } = given(options);
     const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
     const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     if (got.length >= atLeast) return got;
@@ -170,7 +178,7 @@ export class Mesh implements AsyncDisposable {
   run(id?: string, options: { lease?: Duration } = {}): Run {
     if (id !== undefined && !(typeof id === "string" && ID_PATTERN.test(id)))
       throw invalid("run", "must be 1 to 63 of a-z, 0-9 and '-', and start with a letter or digit");
-    const { lease = this.#lease, ...rest } = options;
+    const { lease = this.#lease, ...rest } = given(options);
     nothingElse(rest);
     const run = id ?? newRunId(this.user);
     this.#tenure.own(run);
@@ -187,7 +195,7 @@ export class Mesh implements AsyncDisposable {
 
   /** The tenant's sandboxes, or a run's, by id. */
   async list(options: { run?: string; signal?: AbortSignal } = {}): Promise<SandboxView[]> {
-    const { run, signal, ...rest } = options;
+    const { run, signal, ...rest } = given(options);
     nothingElse(rest);
     const sandboxes: SandboxView[] = [];
     for (let after: string | undefined; ; ) {
@@ -224,7 +232,7 @@ export class Mesh implements AsyncDisposable {
     const order = orderOf(what);
     const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const { signal, mustExist, ...rest } = options;
+    const { signal, mustExist, ...rest } = given(options);
     nothingElse(rest);
     const answer = await release(this.#caller, this.#pulse, order, signal);
     if (mustExist === true && answer.known === 0) {
@@ -261,7 +269,7 @@ export class Mesh implements AsyncDisposable {
   drain(
     options: { on?: boolean; releaseAll?: boolean } = {},
   ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
-    const { on = true, releaseAll = false, ...rest } = options;
+    const { on = true, releaseAll = false, ...rest } = given(options);
     nothingElse(rest);
     return this.#caller.pool("drain", { on, release_all: releaseAll }, { timeoutMs: RELEASE_TIMEOUT_MS });
   }

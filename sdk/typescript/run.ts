@@ -1,5 +1,6 @@
 // A run: sandboxes that are renewed together and end together.
 import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
+import { given } from "./arguments.ts";
 import type { EventFilter } from "./events.ts";
 import type { AcquireManyOptions, AcquireOptions, Mesh } from "./mesh.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -29,7 +30,7 @@ export class Run implements AsyncDisposable {
 
   #with<T extends Omit<AcquireOptions, "run">>(options: T): T & { run: string } {
     const lease = this.#lease === undefined ? {} : { lease: this.#lease };
-    return { ...lease, ...options, run: this.id };
+    return { ...lease, ...given(options), run: this.id };
   }
 
   /** Its sandboxes, also those that other processes acquired. */
@@ -44,7 +45,7 @@ export class Run implements AsyncDisposable {
   }
 
   events(filter: Omit<EventFilter, "run"> = {}): AsyncGenerator<PoolEvent, void, void> {
-    return this.#mesh.events({ ...filter, run: this.id });
+    return this.#mesh.events({ ...given(filter, "filter"), run: this.id });
   }
 
   /** Ends all its sandboxes at once, also those that other processes acquired; resolves when they are gone, and

@@ -81,7 +81,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** A handle to a command by its id, also one that another client started. */
   command(id: string): Command {
-    if (!UUID_V7_PATTERN.test(id)) throw invalid("id", "must be a command's id, a UUIDv7");
+    if (typeof id !== "string" || !UUID_V7_PATTERN.test(id))
+      throw invalid("id", "must be a command's id, a UUIDv7");
     return new Command(this.#box, id);
   }
 

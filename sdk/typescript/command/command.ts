@@ -1,6 +1,5 @@
 // A command that was started and not waited for; also one that another client started.
-import { newUuidV7 } from "../../../broker/contract/index.ts";
-import { nothingElse, onlySignal } from "../arguments.ts";
+import { given, invalid, nothingElse, onlySignal } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
 import { CALL_TIMEOUT_MS } from "../wire/caller.ts";
 import { collect } from "./exec.ts";
@@ -43,8 +42,11 @@ export class Command {
   /** Its output, from the start or from an offset, then as it comes. Leaving the loop leaves the command alone.
    * Throws UnknownCommandError, OutputGoneError. */
   attach(options: AttachOptions = {}): CommandStream {
-    const { from, signal, ...rest } = options;
+    const { from, signal, ...rest } = given(options);
     nothingElse(rest);
+    for (const [stream, offset] of Object.entries(given(from ?? {}, "from")))
+      if (offset !== undefined && !(Number.isSafeInteger(offset) && offset >= 0))
+        throw invalid(`from.${stream}`, "must be an offset, from 0 on");
     const follower = new Follower(this.#box, { id: this.id, signal, ...(from && { from }) });
     return new CommandStream(this.#box, this.id, follower, { onLeave: "leave" });
   }
@@ -84,7 +86,7 @@ export async function start(
   options: StartOptions,
   pty?: Pty,
 ): Promise<Command> {
-  const { stdin, request } = prepare(line, options, options.id ?? newUuidV7(), options.stdinOpen === true);
+  const { stdin, request } = prepare(line, options, given(options).stdinOpen === true);
   const { credit_bytes: _, ...detached } = { ...request, detach: true, ...(pty && { pty }) };
   const follower = new Follower(box, {
     id: request.id,

@@ -1,5 +1,5 @@
 // A command to its end: run, collect, return.
-import { CanceledError, type EndFrame, InternalError, newUuidV7 } from "../../../broker/contract/index.ts";
+import { CanceledError, type EndFrame, InternalError } from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { cancelBehind, Follower, type FollowOptions } from "./follow.ts";
 import { type CommandOptions, type Prepared, prepare } from "./request.ts";
@@ -16,7 +16,7 @@ export async function exec(
   command: string | readonly string[],
   options: ExecOptions,
 ): Promise<ExecResult> {
-  const prepared = prepare(command, options, options.id ?? newUuidV7());
+  const prepared = prepare(command, options);
   const follower = new Follower(box, followed(prepared, options));
   const input = feed(box, prepared, follower);
   try {

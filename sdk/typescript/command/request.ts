@@ -1,14 +1,6 @@
 // Options of a command, as users write them, and the exec request that they become.
-import { type ExecRequest, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
-import {
-  bytesOf,
-  checkSignal,
-  invalid,
-  isIterable,
-  type Names,
-  onlyKnown,
-  onlyWellFormed,
-} from "../arguments.ts";
+import { type ExecRequest, MAX_CHUNK_BYTES, newUuidV7 } from "../../../broker/contract/index.ts";
+import { bytesOf, given, invalid, isIterable, type Names, onlyKnown, onlyWellFormed } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
@@ -107,7 +99,7 @@ const UNLIMITED_BYTES = 64 * 1024 * 1024 * 1024;
 /** Who reads as it comes wants all of it: nothing is held for long, and a slow reader slows the command. A `tail` or
  * `fail` asks for a limit. */
 export function unlimited<O extends CommandOptions>(options: O): O {
-  const limited = options.outputLimit !== undefined || (options.keep ?? "head") !== "head";
+  const limited = given(options).outputLimit !== undefined || (options.keep ?? "head") !== "head";
   return limited ? options : { ...options, outputLimit: UNLIMITED_BYTES };
 }
 
@@ -137,12 +129,11 @@ function checkEnv(env: CommandOptions["env"]): void {
 export function prepare(
   command: string | readonly string[],
   options: CommandOptions,
-  id: string,
   stdinOpen = false,
 ): Prepared {
   onlyKnown(options, NAMES);
+  const id = options.id ?? newUuidV7();
   checkEnv(options.env);
-  checkSignal(options.signal);
   const timeoutMs =
     options.timeout === undefined ? undefined : Math.max(1, milliseconds(options.timeout, "timeout"));
   const graceMs = options.grace === undefined ? undefined : milliseconds(options.grace, "grace");

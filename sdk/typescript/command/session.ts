@@ -1,6 +1,6 @@
 // A persistent shell: folder, variables, functions and background jobs live on from one line to the next.
 import { newUuidV7 } from "../../../broker/contract/index.ts";
-import { nothingElse } from "../arguments.ts";
+import { given, nothingElse } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type ExecOptions, exec, feed, followed } from "./exec.ts";
@@ -38,12 +38,12 @@ export class Session implements AsyncDisposable {
    * IncompleteCommandError for what does not end, such as an open quote (nothing of it runs; the session lives on), and
    * what `Sandbox.exec` throws. */
   exec(line: string, options: Omit<ExecOptions, "session"> = {}): Promise<ExecResult> {
-    return exec(this.#box, line, { ...options, session: this.name });
+    return exec(this.#box, line, { ...given(options), session: this.name });
   }
 
   /** As `exec`, with the output as it comes. */
   stream(line: string, options: Omit<ExecOptions, "session" | "check"> = {}): CommandStream {
-    return stream(this.#box, line, { ...options, session: this.name });
+    return stream(this.#box, line, { ...given(options), session: this.name });
   }
 
   /** Ends the shell and what it runs. Closing a closed one succeeds. */
@@ -58,7 +58,7 @@ export class Session implements AsyncDisposable {
 }
 
 export async function openSession(box: Box, options: ShellOptions): Promise<Session> {
-  const { shell, cwd, env, signal, name: session = `s-${newUuidV7()}`, ...rest } = options;
+  const { shell, cwd, env, signal, name: session = `s-${newUuidV7()}`, ...rest } = given(options);
   nothingElse(rest);
   const request = defined({ session, shell, cwd, env });
   return new Session(box, await box.call("session_open", request, { signal }));
@@ -70,7 +70,7 @@ export function stream(
   command: string | readonly string[],
   options: Omit<ExecOptions, "check">,
 ): CommandStream {
-  const prepared = prepare(command, unlimited(options), options.id ?? newUuidV7());
+  const prepared = prepare(command, unlimited(options));
   const follower = new Follower(box, followed(prepared, options));
   let input: ReturnType<typeof feed>;
   return new CommandStream(box, prepared.request.id, follower, {

@@ -1,5 +1,6 @@
 // A command on a terminal of its own, for people and for full-screen programs.
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
+import { given } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { type Duration, milliseconds } from "../units.ts";
 import type { Box } from "../wire/box.ts";
@@ -65,7 +66,7 @@ export class Terminal implements AsyncDisposable {
 }
 
 export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
-  const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = options;
+  const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = given(options);
   const hangUpMs =
     hangUpAfter === undefined ? undefined : Math.max(1, milliseconds(hangUpAfter, "hangUpAfter"));
   const line = command ?? [await bestShell(box), "-l"];

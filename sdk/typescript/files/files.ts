@@ -6,7 +6,7 @@ import {
   newUuidV7,
   type SearchAnswer,
 } from "../../../broker/contract/index.ts";
-import { bytesOf, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
+import { bytesOf, given, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, sendParts } from "../wire/parts.ts";
@@ -64,7 +64,7 @@ export class Files {
 
   /** A file's bytes, or a range of them, in memory. */
   read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
-    const { offset, length, signal, ...rest } = options;
+    const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
     return readAll(this.#box, defined({ path, offset, length }), signal);
   }
@@ -76,14 +76,14 @@ export class Files {
 
   /** A file's bytes as they come, with constant memory. Throws ConnectionError where it was cut off. */
   readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
-    const { offset, length, signal, ...rest } = options;
+    const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
     return readFrames(this.#box, "read", defined({ path, offset, length }), signal);
   }
 
   /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. */
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
-    const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = options;
+    const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = given(options);
     nothingElse(rest);
     const request = defined({ path, mtime_ms: mtimeMs, mode, uid, gid, append, parents, fsync });
     if (append === true) return await this.#append(request, content, signal);
@@ -144,7 +144,7 @@ export class Files {
 
   /** What is at a path; with `follow: false` of a symlink itself. */
   stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
-    const { signal, follow, ...rest } = options;
+    const { signal, follow, ...rest } = given(options);
     nothingElse(rest);
     return this.#box.call("stat", defined({ path, follow }), { signal });
   }
@@ -178,7 +178,7 @@ export class Files {
     path: string,
     options: { recursive?: boolean; missingOk?: boolean } & Abortable = {},
   ): Promise<void> {
-    const { recursive, missingOk, signal, ...rest } = options;
+    const { recursive, missingOk, signal, ...rest } = given(options);
     nothingElse(rest);
     const request = defined({ path, recursive, missing_ok: missingOk });
     await this.#box.call("remove", request, { signal });
@@ -186,7 +186,7 @@ export class Files {
 
   /** Makes a folder, and with `parents` (default) what leads to it. */
   async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
-    const { signal, mode, parents, ...rest } = options;
+    const { signal, mode, parents, ...rest } = given(options);
     nothingElse(rest);
     await this.#box.call("mkdir", defined({ path, mode, parents }), { signal });
   }
@@ -197,7 +197,7 @@ export class Files {
 
   /** A file or folder as a tar stream (pax), without fifos, sockets and devices. */
   pack(path: string, options: Abortable & { skipped?: Skipped } = {}): AsyncIterable<Uint8Array> {
-    const { signal, skipped, ...rest } = options;
+    const { signal, skipped, ...rest } = given(options);
     nothingElse(rest);
     return readFrames(this.#box, "pack", { path }, signal, (end) => {
       for (const each of end.skipped ?? []) skipped?.(each, end.skipped_count ?? 0);
@@ -211,7 +211,7 @@ export class Files {
     tar: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
     options: { owner?: boolean } & Abortable = {},
   ): Promise<number> {
-    const { signal, owner, ...rest } = options;
+    const { signal, owner, ...rest } = given(options);
     nothingElse(rest);
     return await this.#transfer("unpack", defined({ path, owner }), sourceOf(tar), signal);
   }
@@ -223,6 +223,7 @@ export class Files {
 
   /** Sets permission bits, such as 0o755. */
   async chmod(path: string, mode: number, options: Abortable = {}): Promise<void> {
+    if (typeof mode !== "number") throw invalid("mode", "must be a number, such as 0o755");
     await this.#box.call("attributes", { path, mode }, onlySignal(options));
   }
 
@@ -232,8 +233,9 @@ export class Files {
     owner: { uid?: number; gid?: number; follow?: boolean },
     options: Abortable = {},
   ): Promise<void> {
-    const { uid, gid, follow, ...rest } = owner;
+    const { uid, gid, follow, ...rest } = given(owner, "owner");
     nothingElse(rest);
+    if (uid === undefined && gid === undefined) throw invalid("owner", "must name a uid or a gid");
     const request = defined({ path, uid, gid, follow });
     await this.#box.call("attributes", request, onlySignal(options));
   }
@@ -244,7 +246,7 @@ export class Files {
     pattern: string,
     options: { folder?: string; hidden?: boolean } & Abortable = {},
   ): Promise<string[]> {
-    const { folder: path = ".", hidden, signal, ...rest } = options;
+    const { folder: path = ".", hidden, signal, ...rest } = given(options);
     nothingElse(rest);
     const paths: string[] = [];
     for (let after: string | undefined; ; ) {
@@ -259,7 +261,7 @@ export class Files {
   /** Lines that contain `text` (no pattern language) in the files below a folder, or in one file; `more` says whether
    * there may be others. Binary files are left out. */
   search(text: string, path = ".", options: SearchOptions = {}): Promise<SearchAnswer> {
-    const { signal, ignoreCase, files, hidden, limit, ...rest } = options;
+    const { signal, ignoreCase, files, hidden, limit, ...rest } = given(options);
     nothingElse(rest);
     const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };

@@ -40,14 +40,15 @@ export async function* readFrames(
 ): AsyncGenerator<Uint8Array, void, void> {
   const { link } = box.caller;
   onlyWellFormed(request);
-  const watch = new Watch(box, { signal, patience: undefined, started: () => "unknown" });
   const credit_bytes = creditOf(box.pulse.waiting);
   const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes });
   const subject = sandboxSubject(link.tenant, box.id, verb);
-  const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
+  // From here on it keeps the process alive: until the end of what follows.
+  const watch = new Watch(box, { signal, patience: undefined, started: () => "unknown" });
   let received = 0;
   let until = credit_bytes;
   try {
+    const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     watch.reading(stream);
     for await (const message of stream) {
       const value = decode(message.data);

@@ -15,7 +15,7 @@ import {
 } from "node:fs/promises";
 import { posix } from "node:path";
 import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
-import { bytesOf, invalid } from "../arguments.ts";
+import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
@@ -51,8 +51,9 @@ export async function upload(
   files: Files,
   local: string | Uint8Array,
   remote: string | Uint8Array,
-  { skipped, follow = true, ...options }: CopyOptions,
+  copyOptions: CopyOptions,
 ): Promise<void> {
+  const { skipped, follow = true, ...options } = given(copyOptions);
   const path = localPath(local);
   const found = await localErrors(path, () => (follow ? stat(path) : lstat(path)));
   const target = Buffer.from(bytesOf(remote, "remote"));
@@ -76,8 +77,9 @@ export async function download(
   files: Files,
   remote: string,
   local: string | Uint8Array,
-  { skipped, follow = true, ...options }: CopyOptions,
+  copyOptions: CopyOptions,
 ): Promise<void> {
+  const { skipped, follow = true, ...options } = given(copyOptions);
   const path = localPath(local);
   const found = await files.stat(remote, { ...options, follow });
   const isNew = (await localErrors(path, () => ifThere(stat(path)))) === undefined;

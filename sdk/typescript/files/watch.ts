@@ -1,6 +1,6 @@
 // Changes in a folder of a sandbox, as they come: each request waits for the next ones, from a cursor on.
 import { NotFoundError } from "../../../broker/contract/index.ts";
-import { nothingElse } from "../arguments.ts";
+import { given, nothingElse } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 
@@ -18,8 +18,9 @@ const ANSWER_MS = 30_000;
 export async function* watchFolder(
   box: Box,
   path: string,
-  { recursive, signal, ...rest }: { recursive?: boolean; signal?: AbortSignal },
+  options: { recursive?: boolean; signal?: AbortSignal },
 ): AsyncGenerator<FileChange, void, void> {
+  const { recursive, signal, ...rest } = given(options);
   nothingElse(rest);
   const ask = (cursor?: string) =>
     box.call("watch", defined({ path, recursive, cursor }), {

@@ -6,7 +6,7 @@ import {
   type RequestOf,
   type SANDBOX_VERBS,
 } from "../../../broker/contract/index.ts";
-import { nothingElse } from "../arguments.ts";
+import { given, invalid, nothingElse, onlyWellFormed } from "../arguments.ts";
 import { Follower } from "../command/follow.ts";
 import { CREDIT_BYTES } from "../command/request.ts";
 import { StdinWriter } from "../command/stdin.ts";
@@ -109,10 +109,26 @@ export interface Forward extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Throws what listening throws (EADDRINUSE, EACCES). */
+function checkPort(port: unknown, field: string, least: 0 | 1): void {
+  if (!Number.isInteger(port) || Number(port) < least || Number(port) > 65535)
+    throw invalid(field, `must be a number from ${least} to 65535`);
+}
+
+function checkHost(host: unknown, field: string): void {
+  if (typeof host !== "string" || host.length === 0 || host.length > 255 || host.includes("\0"))
+    throw invalid(field, "must be the name or address of a host");
+  onlyWellFormed({ [field]: host });
+}
+
+/** Throws InvalidRequestError, also where this machine does not listen there: it names `localHost` or `localPort`. */
 export async function forward(box: Box, port: number, options: ForwardOptions): Promise<Forward> {
-  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1", ...rest } = options;
+  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1", ...rest } = given(options);
   nothingElse(rest);
+  checkPort(port, "port", 1);
+  checkHost(host, "host");
+  checkPort(localPort, "localPort", 0);
+  checkHost(localHost, "localHost");
+  box.lifeline.throwIfLost();
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     track(sockets, socket);
@@ -131,10 +147,14 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
   );
 }
 
-/** Throws ProviderError where the sandbox cannot listen there, and what a command throws. */
+/** Throws InvalidRequestError, ProviderError where the sandbox cannot listen there, and what a command throws. */
 export async function expose(box: Box, localPort: number, options: ExposeOptions): Promise<Forward> {
-  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1", ...rest } = options;
+  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1", ...rest } = given(options);
   nothingElse(rest);
+  checkPort(localPort, "localPort", 1);
+  checkPort(port, "port", 0);
+  checkHost(host, "host");
+  checkHost(localHost, "localHost");
   const sockets = new Set<Socket>();
   const stream = open(box, { type: "listen", host, port });
   const numbers = lines(stream);
@@ -180,9 +200,14 @@ function track(sockets: Set<Socket>, socket: Socket): void {
 
 function listening(server: Server, port: number, host: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once("error", reject);
+    const failed = (error: Error & { code?: string; syscall?: string }): void => {
+      const field =
+        error.syscall === "getaddrinfo" || error.code === "EADDRNOTAVAIL" ? "localHost" : "localPort";
+      reject(invalid(field, `this machine does not listen at ${host}, port ${port}: ${error.message}`));
+    };
+    server.once("error", failed);
     server.listen(port, host, () => {
-      server.off("error", reject);
+      server.off("error", failed);
       resolve();
     });
   });

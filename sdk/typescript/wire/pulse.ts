@@ -12,11 +12,18 @@ export interface Waiting {
 export class Pulse {
   readonly #waiting = new Set<Waiting>();
   #timer: NodeJS.Timeout | undefined;
+  #closed = false;
 
   add(waiting: Waiting): void {
     this.#waiting.add(waiting);
     // Keeps the process alive, since something is waited for.
-    this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
+    if (!this.#closed) this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  /** The connection is closed for good, which all that waited on it has been told: nothing keeps the process alive. */
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#timer);
   }
 
   /** How many wait on this connection. */
