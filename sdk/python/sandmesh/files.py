@@ -188,8 +188,10 @@ class Files:
         await self._box.call("attributes", {"path": path, "mode": mode})
 
     async def chown(self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True) -> None:
-        """Sets owner and group; without ``follow`` of a symlink itself."""
+        """Sets owner and group, of which one may be left out; without ``follow`` of a symlink itself."""
         given = {name: value for name, value in (("uid", uid), ("gid", gid)) if value is not None}
+        if not given:
+            raise InvalidRequestError("uid: a uid or a gid is needed", field="uid")
         await self._box.call("attributes", {"path": path, "follow": follow, **given})
 
     async def glob(self, pattern: str, folder: str = ".", *, hidden: bool = False) -> builtins.list[str]:
@@ -197,6 +199,7 @@ class Files:
         In order; symlinks are told and not followed."""
         paths: builtins.list[str] = []
         request: dict[str, Any] = {"path": folder, "pattern": pattern, "hidden": hidden}
+        check_arguments("sandbox.glob.request", request, path="folder")
         while True:
             page = await self._box.call("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
             paths += page["paths"]

@@ -148,6 +148,40 @@ async def test_no_argument_of_a_sandbox_raises_anything_but_a_typed_error_that_n
         assert (await box.exec("x")).ok, "the connection lives"
 
 
+class Empty:
+    def __fspath__(self) -> str:
+        return ""
+
+
+class OfBytes:
+    def __fspath__(self) -> bytes:
+        return b"/etc/hostname"
+
+
+async def test_an_empty_path_is_refused_and_no_whole_folder_goes_by_mistake(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        files = box.files
+        paths = {"path", "source", "target", "folder", "local"}
+        calls = [
+            (call, fine, name)
+            for call, fine in calls_of(box)
+            if getattr(call, "__self__", None) is files
+            for name in fine
+            if name in paths
+        ]
+        assert len(calls) >= 18
+        for call, fine, name in calls:
+            fine = {key: value for key, value in fine.items() if value is not None}
+            for bad in ["", Empty(), OfBytes()]:
+                with pytest.raises(sandmesh.InvalidRequestError) as caught:
+                    await call(**{**fine, name: bad})
+                assert (call, caught.value.field) == (call, name)
+        with pytest.raises(sandmesh.InvalidRequestError) as caught:
+            await files.chown("x")
+        assert caught.value.field == "uid"
+        assert played.verbs() == []
+
+
 async def test_no_argument_of_a_mesh_raises_anything_but_a_typed_error_that_names_it(backend: Backend) -> None:
     async with backend.connect() as mesh:
 

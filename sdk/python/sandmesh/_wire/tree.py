@@ -15,8 +15,10 @@ from ..errors import FileError, InvalidRequestError, UnsupportedError
 
 def local_path(path: object) -> Path:
     try:
-        if isinstance(path, str | os.PathLike) and b"\0" not in os.fsencode(path):
-            return Path(path)
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        # Path("") would be the current folder, whole.
+        if isinstance(name, str) and name != "" and b"\0" not in os.fsencode(name):
+            return Path(name)
     except UnicodeEncodeError:
         pass
     raise InvalidRequestError("local: must be a path of this machine", field="local")
