@@ -22,6 +22,22 @@ test("what was acquired is listed, and gone when the release returns", async () 
   expect(await mesh.release(box.id)).toBe(0);
 });
 
+test("a signal ends the waiting for a release, and not the release", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  const run = mesh.run("aborted");
+  const box = await mesh.acquire(SPEC);
+  const boxes = await run.acquireMany(2, SPEC);
+  const signal = AbortSignal.abort("enough");
+  for (const releasing of [box.release({ signal }), run.release({ signal }), mesh.release(box, { signal })]) {
+    const error: unknown = await releasing.catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(CanceledError);
+    expect((error as CanceledError).cause).toBe("enough");
+  }
+  await until("all are gone", () => pool.provider.made.size === 0);
+  expect(boxes.every((each) => each.lost instanceof SandboxLostError)).toBe(true);
+});
+
 test("closing the connection leaves nothing, also what is still being acquired", async () => {
   await using pool = await testMesh();
   const mesh = await connectTo(pool.server);

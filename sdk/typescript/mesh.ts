@@ -14,9 +14,10 @@ import {
   type SandboxView,
 } from "../../broker/contract/index.ts";
 import { acquire } from "./acquire.ts";
-import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
+import { checkRequest, checkSignal, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
+import type { Abortable } from "./files/files.ts";
 import { notReleased, orderOf, RELEASE_TIMEOUT_MS, type Releasable, release } from "./releases.ts";
 import { Renewer } from "./renew/renewer.ts";
 import { Run } from "./run.ts";
@@ -28,6 +29,7 @@ import { type Duration, milliseconds } from "./units.ts";
 import { Box } from "./wire/box.ts";
 import type { Caller } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
+import { unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
 export interface AcquireOptions extends SpecOptions {
@@ -78,7 +80,7 @@ export class Mesh implements AsyncDisposable {
   #closed: Promise<void> | undefined;
   /** What a sandbox may ask of us. */
   readonly #owner: Owner = {
-    release: (sandbox) => this.#releaseSandbox(sandbox),
+    release: (sandbox, signal) => this.#releaseSandbox(sandbox, signal),
     detach: ({ id, grant }) => {
       if (grant !== undefined) this.#tenure.detach(grant.run, id);
     },
@@ -213,27 +215,33 @@ export class Mesh implements AsyncDisposable {
   }
 
   /** Renews a run once. What this connection acquired is renewed by itself. Throws NotFoundError. */
-  renew(run: string, lease?: Duration): Promise<AnswerOf<(typeof POOL_VERBS)["renew"]>> {
+  renew(
+    run: string,
+    lease?: Duration,
+    options: Abortable = {},
+  ): Promise<AnswerOf<(typeof POOL_VERBS)["renew"]>> {
     const leaseMs = lease === undefined ? {} : { lease_ms: milliseconds(lease, "lease") };
-    return this.#caller.pool("renew", { run, ...leaseMs });
+    return this.#caller.pool("renew", { run, ...leaseMs }, onlySignal(options));
   }
 
   /** Ends a sandbox, what a lease stands for, or a whole run; resolves when it is gone, and verified so, to how many
    * sandboxes this call ended. Releasing what is gone succeeds; with `mustExist` a sandbox or lease that the pool never
-   * had, or that ended so long ago that it is forgotten, is a NotFoundError. */
+   * had, or that ended so long ago that it is forgotten, is a NotFoundError. The signal ends the waiting; the release goes
+   * on. */
   async release(
     what: Releasable | Sandbox,
     options: { signal?: AbortSignal; mustExist?: boolean } = {},
   ): Promise<number> {
+    const { signal, mustExist, ...rest } = given(options);
+    nothingElse(rest);
+    checkSignal(signal);
     if (what instanceof Sandbox) {
-      await this.#releaseSandbox(what);
+      await this.#releaseSandbox(what, signal);
       return 1;
     }
     const order = orderOf(what);
     const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const { signal, mustExist, ...rest } = given(options);
-    nothingElse(rest);
     const answer = await release(this.#caller, this.#pulse, order, signal);
     if (mustExist === true && answer.known === 0) {
       const [[kind, id] = []] = Object.entries(order);
@@ -249,14 +257,14 @@ export class Mesh implements AsyncDisposable {
     else await this.release({ run });
   }
 
-  async #releaseSandbox(sandbox: Sandbox): Promise<void> {
+  async #releaseSandbox(sandbox: Sandbox, signal?: AbortSignal): Promise<void> {
     // Closing has released it already, or is doing so.
-    if (this.#closed !== undefined) return await this.#closed;
+    if (this.#closed !== undefined) return await unlessAborted(this.#closed, signal);
     const { id, grant } = sandbox;
     const held = grant === undefined ? undefined : this.#tenure.forget(grant.run, id);
     held?.lifeline.fail(released(id));
     const fence = grant === undefined ? {} : { generation: grant.generation };
-    await release(this.#caller, this.#pulse, { sandbox: id, ...fence });
+    await release(this.#caller, this.#pulse, { sandbox: id, ...fence }, signal);
   }
 
   /** What happens in the mesh, from now on. */
@@ -267,11 +275,13 @@ export class Mesh implements AsyncDisposable {
   /** Stops new acquires (`on: false`: allows them again), and with `releaseAll` ends all sandboxes. For the pool's
    * operator; throws PermissionDeniedError for others. */
   drain(
-    options: { on?: boolean; releaseAll?: boolean } = {},
+    options: { on?: boolean; releaseAll?: boolean; signal?: AbortSignal } = {},
   ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
-    const { on = true, releaseAll = false, ...rest } = given(options);
+    const { on = true, releaseAll = false, signal, ...rest } = given(options);
     nothingElse(rest);
-    return this.#caller.pool("drain", { on, release_all: releaseAll }, { timeoutMs: RELEASE_TIMEOUT_MS });
+    checkSignal(signal);
+    const request = { on, release_all: releaseAll };
+    return this.#caller.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
   }
 
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release

@@ -8,7 +8,7 @@ import {
 } from "../../broker/contract/index.ts";
 import { invalid } from "./arguments.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
-import { pause } from "./wire/pause.ts";
+import { pause, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
 /** Releases are verified by the provider, which may take its time. */
@@ -27,13 +27,18 @@ export type Order =
   | { lease: string }
   | { run: string };
 
-/** Throws what the pool answers, CanceledError, and ConnectionError where the server has been away for 10 s. */
-export async function release(
+/** Throws what the pool answers, CanceledError (the signal ends the waiting, and the release goes on), and ConnectionError
+ * where the server has been away for 10 s. */
+export function release(
   caller: Caller,
   pulse: Pulse,
   order: Order,
   signal?: AbortSignal,
 ): Promise<PoolAnswer<"release">> {
+  return unlessAborted(verified(caller, pulse, order), signal);
+}
+
+async function verified(caller: Caller, pulse: Pulse, order: Order): Promise<PoolAnswer<"release">> {
   const away = new AbortController();
   const began = Date.now();
   const waiting = {
@@ -43,10 +48,9 @@ export async function release(
     onReconnect: () => undefined,
   };
   pulse.add(waiting);
-  const either = signal === undefined ? away.signal : AbortSignal.any([away.signal, signal]);
   try {
-    while (caller.link.gone !== undefined && Date.now() - began < LEAST_MS) await pause(LOOK_MS, signal);
-    return await caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal: either });
+    while (caller.link.gone !== undefined && Date.now() - began < LEAST_MS) await pause(LOOK_MS);
+    return await caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal: away.signal });
   } catch (error) {
     const gone = error instanceof ConnectionError && error.reason === "server_gone";
     if (!(gone || (error instanceof CanceledError && away.signal.aborted))) throw error;

@@ -2,6 +2,7 @@
 import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
 import { given } from "./arguments.ts";
 import type { EventFilter } from "./events.ts";
+import type { Abortable } from "./files/files.ts";
 import type { AcquireManyOptions, AcquireOptions, Mesh } from "./mesh.ts";
 import type { Sandbox } from "./sandbox.ts";
 import type { Duration } from "./units.ts";
@@ -34,14 +35,14 @@ export class Run implements AsyncDisposable {
   }
 
   /** Its sandboxes, also those that other processes acquired. */
-  list(): Promise<SandboxView[]> {
-    return this.#mesh.list({ run: this.id });
+  list(options: Abortable = {}): Promise<SandboxView[]> {
+    return this.#mesh.list({ ...options, run: this.id });
   }
 
   /** Renews it now. Not needed while this process holds sandboxes of it: they are renewed by themselves. Throws
    * NotFoundError where the pool does not know it. */
-  async renew(lease?: Duration): Promise<void> {
-    await this.#mesh.renew(this.id, lease ?? this.#lease);
+  async renew(lease?: Duration, options: Abortable = {}): Promise<void> {
+    await this.#mesh.renew(this.id, lease ?? this.#lease, options);
   }
 
   events(filter: Omit<EventFilter, "run"> = {}): AsyncGenerator<PoolEvent, void, void> {
@@ -49,9 +50,9 @@ export class Run implements AsyncDisposable {
   }
 
   /** Ends all its sandboxes at once, also those that other processes acquired; resolves when they are gone, and
-   * verified so, to how many this call ended. */
-  release(): Promise<number> {
-    return this.#mesh.release({ run: this.id });
+   * verified so, to how many this call ended. The signal ends the waiting; the release goes on. */
+  release(options: Abortable = {}): Promise<number> {
+    return this.#mesh.release({ run: this.id }, options);
   }
 
   /** As `release`. After the connection's own closing, which has released what this process held, it does nothing. */

@@ -20,7 +20,7 @@ import type { Box } from "./wire/box.ts";
 
 /** Who keeps it alive. */
 export interface Owner {
-  release(sandbox: Sandbox): Promise<void>;
+  release(sandbox: Sandbox, signal?: AbortSignal): Promise<void>;
   detach(sandbox: Sandbox): void;
 }
 
@@ -124,9 +124,11 @@ export class Sandbox implements AsyncDisposable {
     return this.#box.call("info", {}, onlySignal(options));
   }
 
-  /** Ends the sandbox; resolves when it is gone, and verified so. Releasing what is gone succeeds. */
-  release(): Promise<void> {
-    return this.#owner.release(this);
+  /** Ends the sandbox; resolves when it is gone, and verified so. Releasing what is gone succeeds. The signal ends the
+   * waiting; the release goes on. */
+  async release(options: Abortable = {}): Promise<void> {
+    const { signal } = onlySignal(options);
+    await this.#owner.release(this, signal);
   }
 
   /** The same as `release`. */
