@@ -14,7 +14,31 @@ export function check<S extends Schema>(schema: S, value: unknown): v.InferOutpu
   if (result.success) return result.output;
   const issue = result.issues[0];
   const field = v.getDotPath(issue) ?? "body";
-  throw new InvalidRequestError(`${field}: ${issue.message}`, { field });
+  throw new InvalidRequestError(`${field}: ${wordsOf(issue)}`, { field });
+}
+
+const WORDS: Record<string, string> = {
+  string: "must be a string",
+  number: "must be a number",
+  boolean: "must be true or false",
+  array: "must be a list",
+  object: "must be a map",
+  record: "must be a map",
+};
+
+/** A schema's own words; where it has none, the same as others have, in place of valibot's. */
+function wordsOf({ message, type, input, expected, requirement }: v.BaseIssue<unknown>): string {
+  if (!/^Invalid [a-z]+: (Expected|Received) /.test(message)) return message;
+  if (input === undefined) return "is missing";
+  const words = WORDS[type];
+  if (words !== undefined) return words;
+  if (type === "max_length" || type === "min_length") {
+    const what = Array.isArray(input) ? "elements" : "characters";
+    return `must be at ${type === "max_length" ? "most" : "least"} ${requirement} ${what}`;
+  }
+  const options = expected?.match(/^\((.*)\)$/)?.[1]?.split(" | ") ?? [expected ?? "something else"];
+  const named = options.map((each) => each.replace(/^"(.*)"$/, "$1")).join(", ");
+  return options.length > 1 ? `must be one of ${named}` : `must be ${named}`;
 }
 
 /** Decodes and checks one request. */
