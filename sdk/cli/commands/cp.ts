@@ -14,7 +14,7 @@ export function remoteOf(text: string): { id: string; path: string } | undefined
   return id === undefined || path === undefined ? undefined : { id, path };
 }
 
-const HELP = `As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with --follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Fifos, sockets and devices are left out, and named. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
+const HELP = `As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with --follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Fifos, sockets and devices are left out, and named. A new folder on this machine appears whole or not at all; elsewhere what a copy that ends early has copied stays, and it says so. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
 
 Examples:
   sandmesh cp ./project sb-1a2b:/work     /work, if new; else /work/project
@@ -32,7 +32,8 @@ export function addCp(program: Command): void {
       await withMesh(command, async (context) => {
         const { output, signal } = context;
         const { skipped, told } = teller(output);
-        await copy(context, from, to, { signal, skipped, follow: flags.followLink === true });
+        const partial = () => output.warn(`the copy is partial: what was copied by then stays in ${to}`);
+        await copy(context, from, to, { signal, skipped, partial, follow: flags.followLink === true });
         output.result({ from, to, ...told() }, "");
         return 0;
       });

@@ -259,8 +259,8 @@ class Files:
                 await self._send("unpack", {"path": path, "owner": False}, _blocks(archive))
 
     async def download(self, path: str, local: str | os.PathLike[str]) -> None:
-        """A file to the local path, or a folder's contents into the local folder, with modes and symlinks. The file
-        appears whole or not at all; nothing is written outside the folder, whatever the sandbox sends."""
+        """A file to the local path, or a folder's contents into the local folder, with modes and symlinks. A file, and a
+        folder that is new, appears whole or not at all; nothing is written outside the folder, whatever the sandbox sends."""
         target = local_path(local)
         info = await self.stat(path)
         with local_errors(target):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 from conftest import Backend
 
 import sandmesh
+from sandmesh._wire.tree import unpack_tree
 
 
 async def test_looking_into_files(local: Backend) -> None:
@@ -88,3 +90,18 @@ async def test_this_machines_own_file_errors_are_of_the_same_class(local: Backen
         with pytest.raises(sandmesh.FileError) as caught:
             await box.files.download("/etc/passwd", tmp_path / "file" / "x")
         assert caught.value.reason in ("ENOTDIR", "EEXIST")
+
+
+async def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(tarfile.TarInfo("fine"))
+        tar.addfile(tarfile.TarInfo("../outside"))
+    place = tmp_path / "place"
+    place.mkdir()
+    with archive.open("rb") as file, pytest.raises(sandmesh.FileError):
+        unpack_tree(file, place / "new")
+    assert os.listdir(place) == []
+    with archive.open("rb") as file, pytest.raises(sandmesh.FileError):
+        unpack_tree(file, place)
+    assert os.listdir(place) == ["fine"]

@@ -282,7 +282,8 @@ export class Files {
     return upload(this, local, remote, options);
   }
 
-  /** A file or folder of the sandbox to `local` (the new name), as `upload`. Nothing is written outside of it. */
+  /** A file or folder of the sandbox to `local` (the new name), as `upload`. Nothing is written outside of it. What
+   * is new appears whole, or not at all; into a folder that was there files come one by one. */
   download(remote: string, local: string | Uint8Array, options: CopyOptions = {}): Promise<void> {
     return download(this, remote, local, options);
   }

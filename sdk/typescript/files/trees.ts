@@ -28,9 +28,14 @@ export interface CopyOptions extends Abortable {
   /** Of a symlink that is named itself: true (default) copies what it leads to, false the link. */
   follow?: boolean;
   skipped?: Skipped;
+  /** Called before a folder's copying throws, where what was copied by then stays: in a folder that was there, and in
+   * the sandbox. */
+  partial?: () => void;
 }
 
 const SLASH = Buffer.from("/");
+/** Linux's NAME_MAX. */
+const MAX_NAME_BYTES = 255;
 
 function localPath(local: string | Uint8Array): Buffer {
   const path = Buffer.from(bytesOf(local, "local"));
@@ -53,7 +58,7 @@ export async function upload(
   remote: string | Uint8Array,
   copyOptions: CopyOptions,
 ): Promise<void> {
-  const { skipped, follow = true, ...options } = given(copyOptions);
+  const { skipped, partial, follow = true, ...options } = given(copyOptions);
   const path = localPath(local);
   const found = await localErrors(path, () => (follow ? stat(path) : lstat(path)));
   const target = Buffer.from(bytesOf(remote, "remote"));
@@ -65,7 +70,7 @@ export async function upload(
     const source = follow ? await realpath(path, { encoding: "buffer" }) : path;
     await files.unpack(folder.toString(), packAs(name, source, skipped), options);
   } else if (found.isDirectory()) {
-    await files.unpack(target.toString(), packFolder(path, skipped), options);
+    await telling(partial, () => files.unpack(target.toString(), packFolder(path, skipped), options));
   } else {
     const { mtimeMs } = found;
     const mode = found.mode & 0o7777;
@@ -79,23 +84,66 @@ export async function download(
   local: string | Uint8Array,
   copyOptions: CopyOptions,
 ): Promise<void> {
-  const { skipped, follow = true, ...options } = given(copyOptions);
+  const { skipped, partial, follow = true, ...options } = given(copyOptions);
   const path = localPath(local);
   const found = await files.stat(remote, { ...options, follow });
   const isNew = (await localErrors(path, () => ifThere(stat(path)))) === undefined;
-  const anew = new Anew(options.signal);
+  const content = () => files.pack(remote, { ...options, ...defined({ skipped }) });
+  const copy = async () => {
+    if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options));
+    else if (isNew) await makeFolder(content(), path, found);
+    // One that was there keeps its own mode and time, and what is in it.
+    else await unpackFolder(content(), path);
+  };
+  const keepsPart = found.type === "dir" && !isNew;
+  await telling(keepsPart ? partial : undefined, () => untilWhole(copy, new Anew(options.signal)));
+}
+
+async function untilWhole(copy: () => Promise<void>, anew: Anew): Promise<void> {
   for (;;) {
     try {
-      if (found.type === "dir")
-        await unpackFolder(files.pack(remote, { ...options, ...defined({ skipped }) }), path);
-      else await localErrors(path, () => put(files, remote, path, found, options));
-      break;
+      return await copy();
     } catch (error) {
       await anew.after(error);
     }
   }
-  // One that was there keeps its own.
-  if (found.type === "dir" && isNew) await localErrors(path, () => dress(path, found));
+}
+
+async function telling<T>(partial: (() => void) | undefined, work: () => Promise<T>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    partial?.();
+    throw error;
+  }
+}
+
+/** A folder that is new appears whole, or not at all. */
+async function makeFolder(content: AsyncIterable<Uint8Array>, local: Buffer, found: FileStat): Promise<void> {
+  await localErrors(local, () => mkdir(splitPath(local).folder, { recursive: true }));
+  const half = halfOf(local);
+  try {
+    await unpackFolder(content, half);
+    await localErrors(local, async () => {
+      await dress(half, found);
+      await rename(half, local);
+    });
+  } finally {
+    await rm(half, { recursive: true, force: true });
+  }
+}
+
+/** Beside it, on the same file system; cut where the name would become too long. */
+function halfOf(place: Buffer): Buffer {
+  const { folder, name } = splitPath(place);
+  const end = Buffer.from(`.${newUuidV7()}.part`);
+  return Buffer.concat([
+    folder,
+    SLASH,
+    Buffer.from("."),
+    name.subarray(0, MAX_NAME_BYTES - 1 - end.length),
+    end,
+  ]);
 }
 
 /** A file or a symlink, under another name first, so that a half one is never taken for whole. As cp(1) has it, a file
@@ -121,8 +169,7 @@ async function put(
     place = Buffer.concat([local, SLASH, Buffer.from(posix.basename(remote))]);
   else if (there !== undefined && found.type !== "symlink")
     place = await realpath(local, { encoding: "buffer" });
-  const { folder, name } = splitPath(place);
-  const half = Buffer.concat([folder, SLASH, Buffer.from("."), name, Buffer.from(`.${newUuidV7()}.part`)]);
+  const half = halfOf(place);
   try {
     if (found.type === "symlink") await makeLink(half, found);
     else {

@@ -1,6 +1,17 @@
 // Files through the SDK, against real daemons.
 import { expect, test } from "bun:test";
-import { chmod, mkdir, mkdtemp, readFile, readlink, rm, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../../broker/server/testing.ts";
@@ -207,3 +218,36 @@ test(
   },
   LONG,
 );
+
+test("a download of a folder that is canceled leaves nothing where nothing was, and tells where it leaves a part", async () => {
+  const live = await liveMesh();
+  await using _ = live;
+  const mesh = await live.connect();
+  const sandbox = await mesh.acquire({ image: "host" });
+  // Smaller ones first, so that there is something when it is canceled.
+  await sandbox.exec(
+    "mkdir -p t/z; for i in 1 2 3; do echo $i > t/$i; done; head -c 150000000 /dev/zero > t/z/z",
+  );
+  await using folder = await scratch();
+  const control = new AbortController();
+  const anew = sandbox.files.download("t", join(folder.path, "new"), { signal: control.signal });
+  anew.catch(() => undefined);
+  await until("it has begun", async () => (await readdir(folder.path)).length > 0);
+  expect(await readdir(folder.path)).not.toContain("new");
+  control.abort();
+  await expect(anew).rejects.toBeInstanceOf(CanceledError);
+  expect(await readdir(folder.path)).toEqual([]);
+
+  const old = join(folder.path, "old");
+  await mkdir(old);
+  await writeFile(join(old, "mine"), "");
+  const again = new AbortController();
+  let told = 0;
+  const options = { signal: again.signal, partial: () => told++ };
+  const into = sandbox.files.download("t", old, options);
+  into.catch(() => undefined);
+  await until("it has begun", async () => (await readdir(old)).length > 1);
+  again.abort();
+  await expect(into).rejects.toBeInstanceOf(CanceledError);
+  expect([told, (await readdir(old)).includes("mine")]).toEqual([1, true]);
+});

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import tarfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -54,7 +56,22 @@ def unpack_tree(archive: IO[bytes], target: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise UnsupportedError("unpacking safely needs Python 3.10.12, 3.11.4 or later")
     archive.seek(0)
-    target.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        _unpack(archive, target)
+        return
+    # A folder that is new appears whole, or not at all.
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.parent / f".{uuid.uuid4()}.part"
+    half.mkdir()
+    try:
+        _unpack(archive, half)
+        half.rename(target)
+    except BaseException:
+        shutil.rmtree(half, ignore_errors=True)
+        raise
+
+
+def _unpack(archive: IO[bytes], target: Path) -> None:
     # A symlink that leads out of the folder does no harm by itself, only as a way for what comes behind it: so
     # these are made last.
     leading_out: list[tarfile.TarInfo] = []
@@ -74,7 +91,7 @@ def unpack_tree(archive: IO[bytes], target: Path) -> None:
         with tarfile.open(fileobj=archive, mode="r|") as tar:
             tar.extractall(target, filter=safe)
     except tarfile.FilterError as error:
-        raise FileError(f"the archive would write outside {target}: {error}", reason="EPERM") from error
+        raise FileError(f"the archive would write outside its folder: {error}", reason="EPERM") from error
     except (tarfile.TarError, OSError) as error:
         raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
     for member in leading_out:
@@ -85,7 +102,7 @@ def _link_out(target: Path, member: tarfile.TarInfo) -> None:
     path = target / member.name
     # Its own folder must still be inside, by whatever links there are now.
     if not path.parent.resolve().is_relative_to(target.resolve()):
-        raise FileError(f"the archive would write outside {target}: {member.name}", reason="EPERM")
+        raise FileError(f"the archive would write outside its folder: {member.name}", reason="EPERM")
     with local_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or path.is_file():
