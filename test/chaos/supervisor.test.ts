@@ -1,7 +1,9 @@
 // The process behind `sandmesh up` killed or frozen.
 import { expect, test } from "bun:test";
 import { isAlive } from "../../broker/server/testing.ts";
+import { homePaths } from "../../deploy/local/home.ts";
 import { up } from "../../deploy/local/up.ts";
+import { leftovers } from "../../pool/provider/local/index.ts";
 import { connect } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
@@ -25,6 +27,12 @@ test("killed while commands run and a burst is under way: all of it ends, caller
   await eventually(
     "no process of a sandbox",
     async () => (await mesh.left()).processes === 0,
+    LEASE_MS + SLACK_MS,
+  );
+  // Nobody says `down`: the sandboxes' own supervisors, and the relay, take all of it along.
+  await eventually(
+    "no folder, cgroup or process of the mesh",
+    async () => Object.values(await leftovers(homePaths(mesh.home).local)).every((count) => count === 0),
     LEASE_MS + SLACK_MS,
   );
   const { error, value } = await exec;

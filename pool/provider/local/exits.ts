@@ -58,7 +58,8 @@ export class ExitWatch {
     if (meta === undefined) return;
     const reason = this.reasonOf(sandbox, exit);
     const how = exit.code < 0 ? `by signal ${-exit.code}` : `with ${exit.code}`;
-    const why = exit.expired ? "its longest life is over" : `its daemon ended ${how}`;
+    const who = exit.supervisor ? "supervisor" : "daemon";
+    const why = exit.expired ? "its longest life is over" : `its ${who} ended ${how}`;
     const last = await tail(join(folder, "daemon.log"));
     const message = last === "" ? why : `${why}; its last words: ${last}`;
     this.tell({ type: "lost", sandbox, uid: meta.uid, reason, message });

@@ -28,8 +28,14 @@ export type Meta = v.InferOutput<typeof Meta>;
 export const Identity = v.object({ pid: v.number(), start: v.number() });
 export type Identity = v.InferOutput<typeof Identity>;
 
-/** What the supervisor says of the end (launch/launcher.py): the status as Python has it, negative for signals. */
-export const Exit = v.object({ code: v.number(), expired: v.boolean(), pid: v.number() });
+/** What the supervisor says of the end (launch/launcher.py): the status as Python has it, negative for signals; or what
+ * the launcher says, where the supervisor itself was killed (launch/attend.py). */
+export const Exit = v.object({
+  code: v.number(),
+  expired: v.boolean(),
+  pid: v.number(),
+  supervisor: v.optional(v.boolean(), false),
+});
 export type Exit = v.InferOutput<typeof Exit>;
 
 export class Layout {

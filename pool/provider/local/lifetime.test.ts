@@ -4,6 +4,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
+import { Layout } from "./layout.ts";
 import { leftovers } from "./leftovers.ts";
 import { findMarked, isAlive, kill, startOf } from "./processes.ts";
 import { Bench, signal } from "./testing.ts";
@@ -87,6 +88,61 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     kill(await bench.supervisor("sb-a"));
     await until("its end", () => !isAlive(first));
     expect(await bench.provider.list(signal())).toMatchObject([{ sandbox: "sb-a", phase: "failed" }]);
+  });
+
+  test("that a supervisor was killed is told at once, not when the server misses the daemon's heartbeats", async () => {
+    const events: ProviderEvent[] = [];
+    bench.provider.watch((event) => events.push(event));
+    await bench.create("sb-a");
+    kill(await bench.supervisor("sb-a"));
+    await until("lost", () => events.some(({ type }) => type === "lost"));
+    expect(events.at(-1)).toMatchObject({ sandbox: "sb-a", reason: "daemon_died" });
+    expect(events.at(-1)).toHaveProperty(
+      "message",
+      expect.stringContaining("its supervisor ended by signal 9"),
+    );
+    await bench.remove("sb-a");
+    expect(await bench.left()).toEqual([]);
+  });
+
+  test("that a supervisor was killed is told by the launcher after the one that forked it, too", async () => {
+    const events: ProviderEvent[] = [];
+    bench.provider.watch((event) => events.push(event));
+    await Promise.all(["sb-a", "sb-b", "sb-c"].map((sandbox) => bench.create(sandbox)));
+    const { ppid } = await parentOf((await bench.supervisor("sb-a")).pid);
+    process.kill(ppid, "SIGKILL");
+    // One while there is no launcher, one when the next is there, which no create has asked for.
+    kill(await bench.supervisor("sb-b"));
+    await until("sb-b's loss", () => events.some((e) => e.type === "lost" && e.sandbox === "sb-b"));
+    kill(await bench.supervisor("sb-c"));
+    await until("sb-c's loss", () => events.some((e) => e.type === "lost" && e.sandbox === "sb-c"));
+    expect(events.filter(({ type }) => type === "lost").map(({ sandbox }) => sandbox)).toEqual([
+      "sb-b",
+      "sb-c",
+    ]);
+    expect(isAlive(await bench.first("sb-a"))).toBe(true);
+  });
+
+  test("the loss of a sandbox of a killed pool, by its supervisor, is told to the next pool", async () => {
+    await poolThatDies(600_000, "sb-orphan");
+    const provider = await bench.restart();
+    const events: ProviderEvent[] = [];
+    provider.watch((event) => events.push(event));
+    await provider.list(signal());
+    kill(await bench.supervisor("sb-orphan"));
+    await until("lost", () => events.length > 0);
+    expect(events).toMatchObject([{ type: "lost", sandbox: "sb-orphan", reason: "daemon_died" }]);
+  });
+
+  test("a sandbox that ends with no pool alive takes its folder, its cgroups and the relay along", async () => {
+    await poolThatDies(600_000, "sb-a", "sb-b");
+    const sandboxes = (await leftovers(bench.stateDir)).sandboxes;
+    expect(sandboxes).toBeGreaterThan(0);
+    await until("both run", async () => (await bench.first("sb-b").catch(() => undefined)) !== undefined);
+    for (const sandbox of ["sb-a", "sb-b"]) kill(await bench.first(sandbox));
+    await until("nothing", async () => (await bench.left()).length === 0);
+    await until("no relay", async () => (await leftovers(bench.stateDir)).services === 0);
+    expect(await ownGroups(bench.stateDir)).toEqual([]);
   });
 
   test("a launcher that dies costs no sandbox, and the next create starts another", async () => {
@@ -193,6 +249,13 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     expect(log).toContain("last words");
   });
 });
+
+/** The mesh's own groups, in whatever hierarchy. */
+async function ownGroups(stateDir: string): Promise<string[]> {
+  const { mark } = new Layout(stateDir);
+  const found = await Bun.$`find /sys/fs/cgroup -type d -name ${mark}`.nothrow().quiet().text();
+  return found.split("\n").filter((line) => line !== "");
+}
 
 async function parentOf(pid: number): Promise<{ ppid: number }> {
   const stat = await Bun.file(`/proc/${pid}/stat`).text();

@@ -110,7 +110,8 @@ class Local implements LocalProvider {
         await rm(join(folder, name), { recursive: true, force: true });
       }
     }
-    if (names.some((name) => ID_PATTERN.test(name))) await this.#relay.start();
+    if (!names.some((name) => ID_PATTERN.test(name))) return;
+    await Promise.all([this.#relay.start(), this.#launcher.start()]);
   }
 
   async validate(spec: SandboxSpec): Promise<void> {
@@ -249,8 +250,9 @@ class Local implements LocalProvider {
   async list(signal: AbortSignal): Promise<Listed[]> {
     signal.throwIfAborted();
     await this.#adopted;
-    const names = await namesIn(this.#layout.sandboxes);
+    // The groups first: one that is being made has its folder before its group.
     const groups = await this.#cgroups.names();
+    const names = await namesIn(this.#layout.sandboxes);
     const known = new Set(names.map((name) => name.replace(REMOVING, "")));
     const listed = await Promise.all(
       names.filter((n) => !n.startsWith(".")).map((name) => this.#listed(name)),

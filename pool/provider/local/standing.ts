@@ -27,7 +27,8 @@ export async function standingOf(
   const attended = isAlive(supervisor);
   const first = await readRecord(Identity, join(folder, "running"));
   if (isAlive(first)) return { meta, phase: "running", exit: undefined };
-  if (attended) return { meta, phase: "starting", exit: undefined };
   const exit = await readRecord(Exit, join(layout.exits, sandbox));
+  // A supervisor may be there still: it waits for the pool that will remove the rest.
+  if (attended && exit === undefined) return { meta, phase: "starting", exit };
   return { meta, phase: first === undefined && exit === undefined ? "unfinished" : "ended", exit };
 }

@@ -22,7 +22,7 @@ if (isRoot)
     // Bun comes with the checkout, or with the machine.
     const own = !relative(ROOT, process.execPath).startsWith("..");
     const bun = own ? join(place, relative(ROOT, process.execPath)) : process.execPath;
-    const inside = [...NOBODY, bun, "test", ...files];
+    const inside = [...NOBODY, bun, "test", "--timeout", "60000", ...files];
     const child = Bun.spawn(["unshare", "--mount", "--", "sh", "-c", bound, "sh", ROOT, ...inside], {
       cwd: "/",
       env: { PATH: "/usr/bin:/bin:/usr/sbin:/sbin", HOME: "/tmp" },

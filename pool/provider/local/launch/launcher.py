@@ -1,42 +1,33 @@
 """The launcher: forks one supervisor a sandbox. A warm Python, since starting one takes longer than all the rest.
 
-On stdin, one plan a line (JSON, launcher.ts); on stdout, one answer a line: {"id", "pid", "start"} or {"id", "error"}.
+On stdin, one plan a line (JSON, launcher.ts); on stdout "ready", then one answer a line: {"id", "pid", "start"} or
+{"id", "error"}.
 It ends with its stdin; its supervisors do not, they live as long as their sandbox. A supervisor
  - is the parent of the sandbox's first process, which dies with it;
  - ends it at the latest after `max_life_ms`, whoever else is alive;
  - keeps the last output of the daemon in the sandbox's folder;
- - tells the end in `exits/<sandbox>`, which whoever watches that folder sees."""
+ - tells the end in `exits/<sandbox>`, which whoever watches that folder sees;
+ - removes what is left where no pool is there to do it (leave.py).
+Of a supervisor that is killed the launcher tells the end (attend.py), also of one that a launcher before it forked."""
 
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import sys
 import time
 
+import attend
 import inside
 import kernel as k
+import leave
+from files import identity, write_whole
 
 LAUNCH_DEADLINE_S = 20
 LOG_BYTES = 256 * 1024
 STEP_MS = 24 * 3600 * 1000
-
-
-def start_time(pid):
-    """Clock ticks after boot: with the pid, an identity that is never used again."""
-    with open(f"/proc/{pid}/stat", "rb") as f:
-        return int(f.read().rpartition(b")")[2].split()[19])
-
-
-def write_whole(path, value):
-    with open(path + ".new", "w") as f:
-        json.dump(value, f)
-    os.rename(path + ".new", path)
-
-
-def identity(pid):
-    return {"pid": pid, "start": start_time(pid)}
 
 
 def map_to_root(uid, gid):
@@ -99,7 +90,7 @@ def keep_log(fd, path, size):
     return len(data) if fresh else size + len(data)
 
 
-def attend(plan, pid, log, until):
+def await_end(plan, pid, log, until):
     """Until the sandbox has ended. Nothing wakes this but output, the end, and the time."""
     pidfd = os.pidfd_open(pid)
     poller = select.poll()
@@ -137,7 +128,8 @@ def forget(*fds):
     os.close(null)
 
 
-def supervise(plan):
+def supervise(plan, state):
+    lock = leave.open_lock(state)
     until = time.monotonic() + plan["max_life_ms"] / 1000
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -150,29 +142,51 @@ def supervise(plan):
     if error is not None:
         if not answer({"id": plan["id"], "error": error}):
             write_whole(f"{plan['exits']}/{plan['sandbox']}", {"code": 127, "expired": False, "pid": os.getpid()})
+            leave.unless_pool(plan, lock)
         return
     answer({"id": plan["id"], **identity(pid)})
     forget(1, 2)
-    end = attend(plan, pid, log, until)
+    end = await_end(plan, pid, log, until)
     write_whole(f"{plan['exits']}/{plan['sandbox']}", {**end, "pid": pid})
+    leave.unless_pool(plan, lock)
+
+
+def fork_supervisor(plan, state, limits):
+    """Its pid. None of the launcher's descriptors beside the first three goes with it."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.closerange(3, limits[1])
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            forget(0)
+            supervise(plan, state)
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
 
 
 def main():
-    # Supervisors that end are reaped by the kernel; a supervisor sets this back for its own child.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    state = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     k.set_process_name("sandmesh-launch")
+    # A descriptor a sandbox; its own processes have what they would have.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    if not leave.hold_lock(state):
+        return
+    supervisors = attend.Supervisors(state)
+    supervisors.adopt()
     gc.collect()
     gc.freeze()  # so that a supervisor's collector does not copy the pages it shares with this process
-    for line in sys.stdin.buffer:
+    try:
+        os.write(1, b"ready\n")
+    except BrokenPipeError:
+        return
+    for line in supervisors.lines():
         plan = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                forget(0)
-                supervise(plan)
-            finally:
-                os._exit(0)
+        supervisors.add(plan["sandbox"], fork_supervisor(plan, state, limits))
 
 
 if __name__ == "__main__":

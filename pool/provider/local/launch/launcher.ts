@@ -65,8 +65,12 @@ const Answer = v.union([
 ]);
 type Answer = v.InferOutput<typeof Answer>;
 
+/** Its first line: it watches over the supervisors that are there. */
+const READY = "ready";
 /** Ten times what a launch takes, so that as a rule nobody looks. */
 const LOOK_MS = 250;
+/** Until a launcher that ended is started anew, for the sandboxes that are there. */
+const AGAIN_MS = 500;
 /** Above launcher.py's own LAUNCH_DEADLINE_S. */
 const ANSWER_DEADLINE_MS = 25_000;
 
@@ -76,10 +80,17 @@ export class Launcher {
   readonly #stateDir: string;
   #process: Promise<Running> | undefined;
   #nextId = 1;
+  #closing = false;
   readonly #waiting = new Map<number, (answer: Answer | Error) => void>();
 
   constructor(stateDir: string) {
     this.#stateDir = stateDir;
+  }
+
+  /** Starts it, where it does not run: it tells which of the sandboxes that are there lose their supervisor. */
+  async start(): Promise<void> {
+    this.#process ??= this.#start();
+    await this.#process;
   }
 
   /** Resolves when the daemon's exec has succeeded (its pid as the machine sees it), or with why it has not; rejects
@@ -89,8 +100,13 @@ export class Launcher {
     const running = await this.#process;
     const id = this.#nextId++;
     const answered = new Promise<Answer | Error>((resolve) => this.#waiting.set(id, resolve));
-    running.stdin.write(`${JSON.stringify({ id, ...plan })}\n`);
-    running.stdin.flush();
+    try {
+      running.stdin.write(`${JSON.stringify({ id, ...plan })}\n`);
+      running.stdin.flush();
+    } catch {
+      // It was killed, which its stdout has not told yet.
+      this.#settle(id, launcherDied());
+    }
     const watch = this.#watchSupervisor(id, plan);
     const answer = await answered;
     clearInterval(watch);
@@ -122,19 +138,24 @@ export class Launcher {
       [python, "-s", "-S", "-E", "-X", cache, join(import.meta.dir, "launcher.py"), this.#stateDir],
       { stdin: "pipe", stdout: "pipe", stderr: "inherit", env: { PATH: process.env.PATH ?? "" }, cwd: "/" },
     );
-    this.#read(child)
+    const ready = Promise.withResolvers<Running>();
+    this.#read(child, () => ready.resolve(child))
       .catch(() => undefined)
-      .finally(() => this.#lost(child));
-    return child;
+      .finally(() => ready.reject(this.#lost(child)));
+    return ready.promise;
   }
 
-  async #read(child: Running): Promise<void> {
+  async #read(child: Running, ready: () => void): Promise<void> {
     const decoder = new TextDecoder();
     let rest = "";
     for await (const chunk of child.stdout) {
       const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
       rest = lines.pop() ?? "";
       for (const line of lines) {
+        if (line === READY) {
+          ready();
+          continue;
+        }
         const answer = v.parse(Answer, JSON.parse(line));
         this.#settle(answer.id, answer);
       }
@@ -146,19 +167,27 @@ export class Launcher {
     this.#waiting.delete(id);
   }
 
-  /** The next launch starts another. Supervisors of before go on by themselves. */
-  #lost(child: Running): void {
+  /** Another is started. Supervisors of before go on by themselves. */
+  #lost(child: Running): ProviderError {
     child.kill("SIGKILL");
     this.#process = undefined;
-    const error = new ProviderError("the local provider's launcher ended", { reason: "launcher_died" });
+    setTimeout(() => {
+      if (!this.#closing) this.start().catch(() => undefined);
+    }, AGAIN_MS).unref();
+    const error = launcherDied();
     for (const settle of this.#waiting.values()) settle(error);
     this.#waiting.clear();
+    return error;
   }
 
   async close(): Promise<void> {
+    this.#closing = true;
     const running = await this.#process?.catch(() => undefined);
     if (running === undefined) return;
     running.stdin.end();
     await running.exited;
   }
 }
+
+const launcherDied = (): ProviderError =>
+  new ProviderError("the local provider's launcher ended", { reason: "launcher_died" });

@@ -1,8 +1,8 @@
 // The relay's own process: unix sockets that lead to the one NATS address that the pool names. Two a sandbox: at one the
 // daemon gets a connection handed over, the other one copies bytes both ways, for whoever else speaks NATS there.
 //   bun relay-process.ts <relay folder> <host> <port> <state folder>
-// It outlives the pool, so that sandboxes keep their connection while a pool restarts, and ends by itself when for a
-// minute neither a pool nor a sandbox was connected. No streams, no copies beside what the kernel did not take.
+// It outlives the pool, so that sandboxes keep their connection while a pool restarts, and ends by itself when for some
+// seconds neither a pool nor a sandbox was connected; a pool that finds sandboxes starts another. No streams, no copies beside what the kernel did not take.
 import { chmodSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import type { Socket, SocketHandler, UnixSocketListener } from "bun";
 import { ID_PATTERN } from "../../../../broker/contract/index.ts";
@@ -10,7 +10,8 @@ import { cut, give, isFirstProcess, resolveTarget, socketTo, type Target } from 
 
 /** A daemon needs one, and a second for a moment; more would only crowd out the neighbours. */
 const MAX_CONNECTIONS = 8;
-const IDLE_EXIT_MS = 60_000;
+/** Of a mesh that was killed nothing shall be left 10 s after the leases: the last daemon ends 5 s after its own. */
+const IDLE_EXIT_MS = 4_000;
 export const CONTROL_SOCKET = "control.sock";
 export const SANDBOX_SOCKET = "nats.sock";
 /** Beside it. */
