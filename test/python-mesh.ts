@@ -13,7 +13,7 @@ import * as v from "valibot";
 import { buildDaemon } from "../agent/build.ts";
 import { formatCreds } from "../broker/credentials/index.ts";
 import { type TestServer, testServer } from "../broker/server/testing.ts";
-import { createLocalProvider } from "../pool/provider/local/index.ts";
+import { createLocalProvider, type LocalProvider } from "../pool/provider/local/index.ts";
 import type { Provider } from "../pool/provider/provider.ts";
 import { createSimulatedProvider } from "../pool/provider/simulated/index.ts";
 import { startPool } from "../pool/service/pool.ts";
@@ -126,9 +126,12 @@ async function serve(kind: (typeof KINDS)[number], folder: string): Promise<void
   }
 }
 
+const ends = (provider: Provider): provider is LocalProvider | ProviderDouble => "end" in provider;
+
 async function endSandboxes(provider: Provider): Promise<void> {
-  if (provider instanceof ProviderDouble) return provider.end();
   const signal = AbortSignal.timeout(20_000);
+  // One by one would leave the mesh's own cgroups.
+  if (ends(provider)) return provider.end(signal);
   for (const { sandbox } of await provider.list(signal)) await provider.remove(sandbox, undefined, signal);
 }
 
