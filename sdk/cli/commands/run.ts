@@ -63,7 +63,9 @@ export function addRun(program: Command): void {
 export function addExec(program: Command): void {
   addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"))
     .summary("run a command in a sandbox")
-    .description("Runs a command in a sandbox and streams its output.")
+    .description(
+      "Runs a command in a sandbox and streams its output. Ctrl-C or an end by a signal ends the command, too; where this program is killed (SIGKILL) or the machine dies, the command goes on until its time limit (--timeout) or the sandbox's end, and `logs` lists it.",
+    )
     .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
