@@ -62,6 +62,7 @@ export class NatsLink implements Link {
   readonly #connection = randomBytes(5).toString("hex");
   readonly #statusHandlers: ((connected: boolean) => void)[] = [];
   readonly #returns: (() => void)[] = [];
+  readonly #flushing = new Set<(error: unknown) => void>();
   readonly #absence: Absence;
   readonly #goneHandlers = new Set<() => void>();
   #repliesOpen = false;
@@ -257,10 +258,19 @@ export class NatsLink implements Link {
     if (!this.#protocol.connected) await new Promise<void>((back) => this.#returns.push(back));
     if (this.#closing) throw closedError();
     if (this.gone !== undefined) throw this.gone;
+    // The package leaves a flush that is under way when it closes without an answer for ever.
+    let end: (error: unknown) => void = () => {};
+    const ended = new Promise<never>((_, reject) => {
+      end = reject;
+    });
+    this.#flushing.add(end);
     try {
-      await this.#protocol.flush();
+      await Promise.race([this.#protocol.flush(), ended]);
     } catch (cause) {
+      if (this.#closing) throw closedError();
       throw new ConnectionError("the connection was lost before the server had all of it", { cause });
+    } finally {
+      this.#flushing.delete(end);
     }
   }
 
@@ -356,6 +366,7 @@ export class NatsLink implements Link {
     this.#requests.fail(closedError);
     this.#requests.deadlines.close();
     for (const back of this.#returns.splice(0)) back();
+    for (const fail of this.#flushing) fail(closedError());
     this.#closedWith(byClose ? undefined : (reason ?? new ConnectionError("the connection closed")));
   }
 
