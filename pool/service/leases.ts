@@ -42,7 +42,10 @@ export class Leases {
     const { sandbox, generation } = parse(ConfirmRequest, body);
     const live = this.#sandboxes.get(sandbox, tenant);
     if (live === undefined) throw new NotFoundError(`no sandbox ${sandbox}`, { sandbox });
+    const { confirmBy = 0 } = live.record;
     this.#sandboxes.apply(live, { type: "confirm", generation, reply });
+    // From now on its lease counts for the daemon, and not the longer time that a caller has to confirm.
+    if (live.record.state === "leased" && confirmBy > live.run.record.expiresAt) this.#effects.renew(live);
   }
 
   renew(tenant: string, reply: ReplyTo, body: Uint8Array): void {

@@ -29,8 +29,13 @@ test("a signal ends the waiting for a release, and not the release", async () =>
   const box = await mesh.acquire(SPEC);
   const boxes = await run.acquireMany(2, SPEC);
   const signal = AbortSignal.abort("enough");
-  for (const releasing of [box.release({ signal }), run.release({ signal }), mesh.release(box, { signal })]) {
-    const error: unknown = await releasing.catch((thrown: unknown) => thrown);
+  const release = [
+    () => box.release({ signal }),
+    () => run.release({ signal }),
+    () => mesh.release(box, { signal }),
+  ];
+  for (const each of release) {
+    const error: unknown = await each().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(CanceledError);
     expect((error as CanceledError).cause).toBe("enough");
   }

@@ -35,12 +35,14 @@ async function seen(box: Sandbox, command: string | string[], cwd: string): Prom
   return { outcome: JSON.stringify(outcome), output, pid };
 }
 
-/** Without its own pid, the time of day, and what whoever looks at all processes sees of the daemon: the thread that makes
+/** Without its own pid, the time of day (files that two runs made within one tick of the clock have the same, to the
+ * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes
  * spares, and one process more. */
 const neutral = ({ output, pid }: Seen): string =>
   output
     .replaceAll(new RegExp(`\\b${pid}\\b`, "g"), "PID")
-    .replaceAll(/\b\d\d:\d\d(:\d\d)?\b/g, "TIME")
+    .replaceAll(/\b\d\d:\d\d(:\d\d(\.\d+)?)?\b/g, "TIME")
+    .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")
     .replaceAll(/^(d\S+) +\d+( .* proc)$/gm, "$1$2");
 const same = (a: Seen, b: Seen): boolean =>

@@ -149,6 +149,13 @@ os.kill(-1, 9)`;
     },
   );
 
+  test("who fills /dev/shm is told that it is full, and the sandbox lives", async () => {
+    const script = `head -c ${100 * MIB} /dev/zero > /dev/shm/x; echo status $?; df --output=size -B1 /dev/shm | tail -1`;
+    const out = await bench.probe("sb-shm", script, { memory_bytes: 64 * MIB });
+    expect(out).toMatch(/No space left[\s\S]*status 1\n *33554432\n/);
+    await bench.remove("sb-shm");
+  });
+
   test.if(diskNeeds(true) === undefined)("a default limit of disk holds without a wish", async () => {
     await using limited = await Bench.make({ defaults: { diskBytes: 48 * MIB } });
     const out = await limited.probe("sb-a", "df --output=size -B1 / | tail -1");

@@ -91,6 +91,11 @@ export class Limits {
     };
   }
 
+  /** Of /dev/shm: what lies there counts as memory, and who wrote it cannot be ended for it. */
+  shmBytes(limited: SandboxSpec): number {
+    return Math.ceil((limited.memory_bytes ?? this.#defaults.memoryBytes) / 2);
+  }
+
   /** Processes and threads by RLIMIT_NPROC; undefined where a cgroup counts them, or nothing does. */
   nproc(limited: SandboxSpec): number | undefined {
     return this.#byRlimit ? limited.pids : undefined;

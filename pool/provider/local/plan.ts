@@ -20,6 +20,7 @@ export interface PlanInput {
   /** Where no cgroup bounds them: processes and threads in the sandbox's user namespace. */
   nproc: number | undefined;
   diskBytes: number | undefined;
+  shmBytes: number;
   root: boolean;
   daemonDir: string;
   /** As seen inside. */
@@ -56,6 +57,7 @@ export function makePlan(input: PlanInput): Plan {
     // One more for the supervisor, which is in that namespace too.
     nproc: input.nproc === undefined ? null : input.nproc + 1,
     disk_bytes: input.diskBytes ?? null,
+    shm_bytes: input.shmBytes,
     own,
     volumes: (spec.volumes ?? []).map((v) => ({
       source: realFolder(v.source) ?? v.source,

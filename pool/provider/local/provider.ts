@@ -166,6 +166,7 @@ class Local implements LocalProvider {
         cgroups: this.#cgroups.make(sandbox, limited),
         nproc: this.#limits.nproc(limited),
         diskBytes: this.#limits.diskBytes(limited),
+        shmBytes: this.#limits.shmBytes(limited),
         root: this.#root,
         daemonDir: this.#options.daemonDir,
         daemonArgv: this.#options.daemonArgv ?? [`${INSIDE}/daemon/sandmesh-agent`],

@@ -88,13 +88,14 @@ test(
     expect(full).toBeInstanceOf(FileError);
     await files.remove("a", { recursive: true });
     await files.remove("a", { missingOk: true });
-    for (const [what, reason] of [
-      [files.read("nothing"), "ENOENT"],
-      [files.remove("nothing"), "ENOENT"],
-      [files.list("/etc/hostname"), "ENOTDIR"],
-      [files.read("/etc"), "EISDIR"],
-    ] as const) {
-      expect(await (what as Promise<unknown>).catch((error: unknown) => error)).toMatchObject({
+    const wrong: [() => Promise<unknown>, string][] = [
+      [() => files.read("nothing"), "ENOENT"],
+      [() => files.remove("nothing"), "ENOENT"],
+      [() => files.list("/etc/hostname"), "ENOTDIR"],
+      [() => files.read("/etc"), "EISDIR"],
+    ];
+    for (const [ask, reason] of wrong) {
+      expect(await ask().catch((error: unknown) => error)).toMatchObject({
         code: "file_error",
         reason,
       });

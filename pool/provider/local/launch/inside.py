@@ -163,7 +163,7 @@ def mount_dev(plan):
         os.mkdir(f"/dev/{name}")
     group = "" if plan["userns"] else ",gid=5"
     k.mount("devpts", "/dev/pts", "devpts", k.MS_NOSUID | k.MS_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620{group}")
-    k.mount("shm", "/dev/shm", "tmpfs", k.MS_NOSUID | k.MS_NODEV, "mode=1777")
+    k.mount("shm", "/dev/shm", "tmpfs", k.MS_NOSUID | k.MS_NODEV, f"mode=1777,size={plan['shm_bytes']}")
     k.mount("mqueue", "/dev/mqueue", "mqueue", HARMLESS)
 
 

@@ -36,6 +36,7 @@ export interface Plan {
   nproc: number | null;
   /** The writable layer lies in a file system of this size. */
   disk_bytes: number | null;
+  shm_bytes: number;
   /** Name below /.sandmesh → folder, read-only. */
   own: Record<string, string>;
   volumes: { source: string; target: string }[];
