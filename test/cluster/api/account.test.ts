@@ -1,8 +1,8 @@
-// What becomes of a service account's rights under way: its token runs out, or the API server asks it for quiet (429).
+// What becomes of a service account's rights under way: its token runs out.
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { until } from "../../../broker/server/testing.ts";
 import { errorOf } from "../../../pool/testing/errors.ts";
-import { Account, makeAccount, shortTokenOf, Throttle, tokenOf } from "./account.ts";
+import { Account, makeAccount, shortTokenOf, tokenOf } from "./account.ts";
 import { kubectl, Place } from "./cluster.ts";
 
 setDefaultTimeout(150_000);
@@ -38,31 +38,4 @@ test("a token that runs out under way is followed by the one that its file has b
   expect(place.told.map(({ sandbox, type }) => [sandbox, type])).toEqual(
     [first, second, third].map((sandbox) => [sandbox, "running"]),
   );
-});
-
-test("an API server that asks for quiet gets it: what was begun waits, and each is made once", async () => {
-  const maxRequests = 4;
-  using account = await Account.open();
-  await using place = await Place.open({ kubeconfig: account.kubeconfig, maxRequests });
-  await makeAccount(place.namespace);
-  account.hold(await tokenOf(place.namespace));
-  const { requests } = place.provider;
-  await using throttle = await Throttle.open(place.namespace);
-  const begun: Promise<string>[] = [];
-  const throttled = () => {
-    begun.push(place.create());
-    return requests.throttled > 0;
-  };
-  await until("the throttle is in force", throttled, 30_000, 50);
-  while (begun.length < 20) begun.push(place.create());
-  const [began, before] = [performance.now(), requests.throttled];
-  const since = () => requests.throttled - before;
-  // The longer it has refused, the longer the API server asks for: up to half a minute.
-  await until("it is asked again", () => since() >= maxRequests, 45_000, 10);
-  // It asks for a second at least.
-  expect(since()).toBeLessThanOrEqual(maxRequests * (1 + (performance.now() - began) / 1000));
-  await throttle.loosen();
-  const names = await Promise.all(begun);
-  await Promise.all(names.map((name) => place.hears(name, "running")));
-  expect((await place.provider.list(soon())).map(({ sandbox }) => sandbox).sort()).toEqual(names.sort());
 });
