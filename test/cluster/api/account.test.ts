@@ -1,8 +1,9 @@
-// What becomes of a service account's rights under way: its token runs out.
+// What becomes of a service account's rights under way: its token runs out, or the API server asks it for quiet (429).
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { until } from "../../../broker/server/testing.ts";
 import { errorOf } from "../../../pool/testing/errors.ts";
-import { Account, makeAccount, shortTokenOf, tokenOf } from "./account.ts";
+import { frozen } from "../programs.ts";
+import { Account, makeAccount, shortTokenOf, Throttle, tokenOf } from "./account.ts";
 import { kubectl, Place } from "./cluster.ts";
 
 setDefaultTimeout(150_000);
@@ -38,4 +39,28 @@ test("a token that runs out under way is followed by the one that its file has b
   expect(place.told.map(({ sandbox, type }) => [sandbox, type])).toEqual(
     [first, second, third].map((sandbox) => [sandbox, "running"]),
   );
+});
+
+test("an API server that asks for quiet gets it: what was begun waits, and each is made once", async () => {
+  const maxRequests = 4;
+  using account = await Account.open();
+  await using place = await Place.open({ kubeconfig: account.kubeconfig, maxRequests });
+  await makeAccount(place.namespace);
+  account.hold(await tokenOf(place.namespace));
+  const { requests } = place.provider;
+  await using throttle = await Throttle.open(place.namespace);
+  const begun: Promise<string>[] = [];
+  // One at a time passes where there is no place for any: that one waits for etcd.
+  await frozen("etcd", async () => {
+    while (begun.length < 20) begun.push(place.create());
+    const began = performance.now();
+    await until("it is asked several times", () => requests.throttled >= 4 * maxRequests, 60_000, 10);
+    // It asks for a second at least.
+    const rounds = 1 + (performance.now() - began) / 1000;
+    expect(requests.throttled).toBeLessThanOrEqual(maxRequests * rounds);
+  });
+  await throttle.loosen();
+  const names = await Promise.all(begun);
+  await Promise.all(names.map((name) => place.hears(name, "running")));
+  expect((await place.provider.list(soon())).map(({ sandbox }) => sandbox).sort()).toEqual(names.sort());
 });

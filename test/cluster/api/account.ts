@@ -3,6 +3,7 @@ import { createSign } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { until } from "../../../broker/server/testing.ts";
 import { CLUSTER_DIR } from "../programs.ts";
 import { apply, kubectl } from "./cluster.ts";
 
@@ -118,6 +119,10 @@ export class Throttle implements AsyncDisposable {
         ],
       },
     });
+    const path = 'jsonpath={.status.conditions[?(@.type=="Dangling")].status}';
+    const inForce = () =>
+      kubectl(["get", "flowschema", namespace, "-o", path]).then((said) => said === "False");
+    await until("the throttle is in force", inForce, 30_000, 50);
     return new Throttle(namespace);
   }
 
