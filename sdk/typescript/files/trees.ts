@@ -87,15 +87,15 @@ export async function download(
   const { skipped, partial, follow = true, ...options } = given(copyOptions);
   const path = localPath(local);
   const found = await files.stat(remote, { ...options, follow });
-  const isNew = (await localErrors(path, () => ifThere(stat(path)))) === undefined;
+  const there = await localErrors(path, () => ifThere(stat(path)));
   const content = () => files.pack(remote, { ...options, ...defined({ skipped }) });
   const copy = async () => {
     if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options));
-    else if (isNew) await makeFolder(content(), path, found);
+    else if (there === undefined) await makeFolder(content(), path, found);
     // One that was there keeps its own mode and time, and what is in it.
     else await unpackFolder(content(), path);
   };
-  const keepsPart = found.type === "dir" && !isNew;
+  const keepsPart = found.type === "dir" && there?.isDirectory() === true;
   await telling(keepsPart ? partial : undefined, () => untilWhole(copy, new Anew(options.signal)));
 }
 

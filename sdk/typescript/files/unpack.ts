@@ -30,7 +30,11 @@ export async function unpackFolder(
   await localErrors(folder, () => mkdir(folder, { recursive: true }));
   const root = Buffer.from(folder);
   const tar = extract(OPTIONS);
-  const reading = feed(source, tar);
+  const failed: unknown[] = [];
+  const reading = feed(source, tar).catch((error: unknown) => {
+    failed.push(error);
+    tar.destroy();
+  });
   const links: Placed[] = [];
   const folders: Placed[] = [];
   try {
@@ -54,25 +58,24 @@ export async function unpackFolder(
     }
   } catch (error) {
     tar.destroy();
-    throw error;
+    // What the parser says of its end is only what comes of the source's.
+    throw failed.length > 0 ? failed[0] : error;
   }
   await reading;
+  if (failed.length > 0) throw failed[0];
   for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry));
   // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
   for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
 }
 
-/** The archive's bytes into the parser. Its error, or the source's, is thrown where the entries are read. */
+/** The archive's bytes into the parser. Throws what the source throws; the parser's own error is thrown where the entries
+ * are read. */
 async function feed(source: AsyncIterable<Uint8Array>, tar: Extract): Promise<void> {
-  try {
-    for await (const part of source) {
-      if (tar.destroyed) return;
-      if (!tar.write(part)) await drained(tar);
-    }
-    tar.end(undefined);
-  } catch (error) {
-    tar.destroy(error instanceof Error ? error : new Error(String(error)));
+  for await (const part of source) {
+    if (tar.destroyed) return;
+    if (!tar.write(part)) await drained(tar);
   }
+  tar.end(undefined);
 }
 
 /** Resolves when more may be written, or nothing more will be. */

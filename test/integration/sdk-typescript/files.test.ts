@@ -251,4 +251,8 @@ test("a download of a folder that is canceled leaves nothing where nothing was, 
   again.abort();
   await expect(into).rejects.toBeInstanceOf(CanceledError);
   expect([told, (await readdir(old)).includes("mine")]).toEqual([1, true]);
+  // What is in the way holds no part of a copy.
+  const inTheWay = sandbox.files.download("t", join(old, "mine"), { partial: () => told++ });
+  await expect(inTheWay).rejects.toMatchObject({ code: "file_error", reason: "EEXIST" });
+  expect(told).toBe(1);
 });
