@@ -333,6 +333,8 @@ export class NatsLink implements Link {
       this.#requests.fail(() => this.#refusedError());
       return;
     }
+    // Said to one whose process stood still, with the cut: what follows is a reconnect as any other.
+    if (/stale connection/i.test(error.message)) return;
     const [, operation, subject] =
       /(Publish|Subscription)(?: with .*)? to "([^"]+)"/i.exec(error.message) ?? [];
     if (!error.isPermissionError() || operation === undefined || subject === undefined) {

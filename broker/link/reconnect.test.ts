@@ -68,7 +68,12 @@ async function hangingUp(url: string) {
     cut();
     proxy.close();
   };
-  return { url: `nats://127.0.0.1:${address.port}`, hangUps, cut, close };
+  /** As the server does to whom it has not heard for long. */
+  const callStale = () => {
+    for (const socket of sockets) socket.end("-ERR 'Stale Connection'\r\n");
+    sockets.clear();
+  };
+  return { url: `nats://127.0.0.1:${address.port}`, hangUps, cut, callStale, close };
 }
 
 test("a dial that the server hangs up on is tried again at once, not when its time is up, and the return is told once", async () => {
@@ -86,6 +91,24 @@ test("a dial that the server hangs up on is tried again at once, not when its ti
     await link.flush();
     expect(proxy.hangUps.done).toBe(3);
     expect(told).toEqual([false, true]);
+  } finally {
+    proxy.close();
+  }
+});
+
+test("a connection that the server calls stale is made anew, and is nobody's error", async () => {
+  await using server = await testServer();
+  const proxy = await hangingUp(server.url);
+  const errors: unknown[] = [];
+  try {
+    const credentials = server.keys.mintUser({ tenant: "acme", user: "ann" });
+    const options = { urls: [proxy.url], onError: (error: unknown) => errors.push(error), ...soon };
+    const link = await server.connect(credentials, options);
+    const back = returned(link);
+    proxy.callStale();
+    await back;
+    await link.flush();
+    expect(errors).toEqual([]);
   } finally {
     proxy.close();
   }
