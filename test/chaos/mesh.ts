@@ -9,9 +9,9 @@ import { type ConnectOptions, connect, type Mesh, SandmeshError } from "../../sd
 import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
 import { type Process, processes } from "../processes.ts";
 
-/** Leases of these tests, and what the issue allows beyond: within both nothing may be left. */
 /** Long runs too, for a machine of its own: SANDMESH_LONG=1. */
 export const LONG = process.env.SANDMESH_LONG === "1";
+/** Leases of these tests, and what is allowed beyond: within both nothing may be left. */
 export const LEASE_MS = 3_000;
 export const SLACK_MS = 10_000;
 /** For the clients of a test to release what they hold. */

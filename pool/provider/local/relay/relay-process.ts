@@ -2,7 +2,8 @@
 // daemon gets a connection handed over, the other one copies bytes both ways, for whoever else speaks NATS there.
 //   bun relay-process.ts <relay folder> <host> <port> <state folder>
 // It outlives the pool, so that sandboxes keep their connection while a pool restarts, and ends by itself when for some
-// seconds neither a pool nor a sandbox was connected; a pool that finds sandboxes starts another. No streams, no copies beside what the kernel did not take.
+// seconds neither a pool nor a sandbox was connected; a pool that finds sandboxes starts another. No streams, no copies
+// beside what the kernel did not take.
 import { chmodSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import type { Socket, SocketHandler, UnixSocketListener } from "bun";
 import { ID_PATTERN } from "../../../../broker/contract/index.ts";
