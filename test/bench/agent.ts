@@ -4,7 +4,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DAEMON_FOLDER } from "../../agent/build.ts";
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
-import { meshPids, privateDirtyMb, sleeps } from "./usage.ts";
+import { pathPids, privateDirtyMb, sleeps } from "./usage.ts";
 
 const COMMANDS = 1000;
 const MIB = 1024 * 1024;
@@ -18,7 +18,7 @@ await bench({}, async ({ mesh, home }) => {
   }
   progress(`boot ${percentile(bootMs, 0.5).toFixed(1)} ms`);
   await using box = await mesh.acquire({ image: "host" });
-  const { daemon } = meshPids(home);
+  const { daemon } = pathPids(home);
   await Bun.sleep(3000);
   const atRest = privateDirtyMb(daemon);
   const before = sleeps(daemon);

@@ -10,6 +10,7 @@ export const progress = (line: string): void => {
   process.stderr.write(`${line}\n`);
 };
 
+export { benchFlags } from "../../deploy/commands/bench.ts";
 export { percentile } from "../../deploy/percentile.ts";
 
 export const round = (value: number, digits = 3): number => Number(value.toFixed(digits));
@@ -44,8 +45,6 @@ export async function bench(
     await rm(home, { recursive: true, force: true });
   }
 }
-
-export { benchFlags } from "../../deploy/commands/bench.ts";
 
 /** The number behind `flag`, such as `--n 100`. */
 export function numberFlag(flag: string, byDefault: number): number {

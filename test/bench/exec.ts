@@ -7,7 +7,7 @@ import { connect, type Sandbox } from "../../sdk/typescript/mod.ts";
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
 import { natsPair } from "./pair.ts";
-import { CpuMeter, type MeshPids, meshPids } from "./usage.ts";
+import { CpuMeter, type PathPids, pathPids } from "./usage.ts";
 
 const ROUNDS = 10;
 const NOOP = ["/bin/true"];
@@ -36,7 +36,7 @@ async function throughput(count: number, width: number, once: () => Promise<unkn
 }
 
 /** `pids`: where they are to be had. */
-async function measure(box: Sandbox, n: number, pids?: MeshPids): Promise<object> {
+async function measure(box: Sandbox, n: number, pids?: PathPids): Promise<object> {
   const each = Math.max(1, Math.round(n / ROUNDS));
   const times: Record<"floor" | "argv" | "ping" | "pair" | "shellFloor" | "shell" | "session", number[]> = {
     floor: [],
@@ -98,7 +98,7 @@ const { n, image } = benchFlags<{ n: number; image?: string }>("exec");
 if (image === undefined) {
   await bench({}, async ({ mesh, home }) => {
     await using box = await mesh.acquire({ image: "host" });
-    return await measure(box, n, meshPids(home));
+    return await measure(box, n, pathPids(home));
   });
 } else {
   await using mesh = await connect();

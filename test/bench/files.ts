@@ -3,7 +3,7 @@
 import { randomFillSync } from "node:crypto";
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
-import { CpuMeter, meshPids } from "./usage.ts";
+import { CpuMeter, pathPids } from "./usage.ts";
 
 const MIB = 1024 * 1024;
 
@@ -13,7 +13,7 @@ await bench({}, async ({ mesh, home }) => {
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
   const content = randomFillSync(Buffer.alloc(bytes));
-  const pids = meshPids(home);
+  const pids = pathPids(home);
   const cpu = { pair: new CpuMeter(pair.pids), up: new CpuMeter(pids), down: new CpuMeter(pids) };
   const rates = { pair: [] as number[], up: [] as number[], down: [] as number[] };
   const mb = bytes / 1e6;

@@ -4,7 +4,7 @@ import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { testServer } from "../../broker/server/testing.ts";
 import { lines } from "./lines.ts";
-import type { MeshPids } from "./usage.ts";
+import type { PathPids } from "./usage.ts";
 
 const SANDBOX = "sb-floor";
 const SUBJECT = `rep.v1.acme.${SANDBOX}.ann.floor.1`;
@@ -16,7 +16,7 @@ const IN_FLIGHT = (16 * 1024 * 1024) / MAX_CHUNK_BYTES;
 
 export interface Pair extends AsyncDisposable {
   /** The publisher stands for the daemon. */
-  readonly pids: MeshPids;
+  readonly pids: PathPids;
   /** Moves so many bytes; answers MB/s (10^6), from the order to the last message. */
   move(bytes: number): Promise<number>;
   /** One request of a ping's size, and its answer: the link and the server, and nothing behind them. */

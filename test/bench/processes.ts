@@ -1,4 +1,4 @@
-// What the benchmarks' mesh costs: CPU and memory of its processes, from /proc.
+// What all of a mesh costs in a burst: CPU, of threads that have ended too, and memory of its processes, from /proc.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { processes } from "../processes.ts";

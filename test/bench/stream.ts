@@ -2,7 +2,7 @@
 // size, in alternating rounds.
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { natsPair } from "./pair.ts";
-import { CpuMeter, meshPids, privateDirtyMb } from "./usage.ts";
+import { CpuMeter, pathPids, privateDirtyMb } from "./usage.ts";
 
 const MB = 1_000_000;
 
@@ -11,7 +11,7 @@ const bytes = mb * MB;
 await bench({}, async ({ mesh, home }) => {
   await using pair = await natsPair();
   await using box = await mesh.acquire({ image: "host" });
-  const pids = meshPids(home);
+  const pids = pathPids(home);
   const cpu = { ours: new CpuMeter(pids), pair: new CpuMeter(pair.pids) };
   const ours: number[] = [];
   const floor: number[] = [];

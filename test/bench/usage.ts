@@ -1,8 +1,10 @@
-// What the processes of a benchmark's mesh use, from /proc. Linux, and as root (the daemon hides from others).
+// What the processes on one sandbox's path use, to the microsecond, from /proc. Linux, and as root (the daemon hides from
+// others). What all of a mesh uses in a burst: processes.ts.
 import { readdirSync, readFileSync } from "node:fs";
 import { processes } from "../processes.ts";
 
-export interface MeshPids {
+/** Through which a command's bytes go. */
+export interface PathPids {
   client: number;
   server: number;
   daemon: number;
@@ -10,7 +12,7 @@ export interface MeshPids {
 }
 
 /** Of a mesh with one sandbox of the local provider, whose state is in `home`. */
-export function meshPids(home: string): MeshPids {
+export function pathPids(home: string): PathPids {
   const all = processes().map(({ pid, parent, argv }) => ({ pid, parent, args: argv.join(" ") }));
   const parents = new Map(all.map(({ pid, parent }) => [pid, parent]));
   const ours = new Set(all.filter(({ args }) => args.includes(home)).map(({ pid }) => pid));
@@ -72,11 +74,11 @@ export function sleeps(pid: number): number {
 
 /** Adds up what each process uses while `work` is under way, over several calls. */
 export class CpuMeter {
-  readonly #pids: MeshPids;
+  readonly #pids: PathPids;
   readonly #used = { client: 0, server: 0, daemon: 0, relay: 0 };
   #count = 0;
 
-  constructor(pids: MeshPids) {
+  constructor(pids: PathPids) {
     this.#pids = pids;
   }
 
