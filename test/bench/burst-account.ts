@@ -2,15 +2,15 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { round } from "./bench.ts";
 import { kubectl } from "./burst-kubectl.ts";
 import { usageOf } from "./processes.ts";
 
-const DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
-const AUDIT = join(DIR, "log/audit.json");
+const AUDIT = join(CLUSTER_DIR, "log/audit.json");
 /** The user whose certificate the pool shows. */
 export const POOL_USER = "sandmesh-pool";
-export const POOL_KUBECONFIG = join(DIR, "config/pool.kubeconfig");
+export const POOL_KUBECONFIG = join(CLUSTER_DIR, "config/pool.kubeconfig");
 
 const Entry = v.object({
   verb: v.string(),
@@ -57,7 +57,7 @@ async function audited(from: number): Promise<{ pool: number; byUser: Counts }> 
 
 /** Process ids of the cluster's programs, by name. */
 function clusterPids(): Record<string, number[]> {
-  const folder = join(DIR, "pids");
+  const folder = join(CLUSTER_DIR, "pids");
   return Object.fromEntries(
     readdirSync(folder).map((name) => [
       name,

@@ -3,6 +3,7 @@ import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "n
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
+import { output } from "./output.ts";
 
 export const CLUSTER_DIR = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
 type Name = "apiserver" | "etcd" | "kubelet" | "kwok";
@@ -68,9 +69,10 @@ export async function restartApiServer(): Promise<void> {
   closeSync(log);
   // As test/cluster names processes: with their start, so that another one with the same number is not taken for it.
   writeFileSync(fileOf("apiserver"), `${child.pid} ${startOf(child.pid)}\n`);
-  const ready = async (): Promise<boolean> => {
-    const asked = Bun.spawn(["kubectl", "get", "--raw", "/readyz"], { stdout: "ignore", stderr: "ignore" });
-    return (await asked.exited) === 0;
-  };
+  const ready = (): Promise<boolean> =>
+    output(["kubectl", "get", "--raw", "/readyz"]).then(
+      () => true,
+      () => false,
+    );
   await until("the API server", ready, 60_000, 50);
 }

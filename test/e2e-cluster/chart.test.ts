@@ -12,7 +12,8 @@ import { meshSecrets } from "../../deploy/kubernetes/credentials.ts";
 import { readPoolConfig } from "../../pool/config.ts";
 import { makeProvider } from "../../pool/providers.ts";
 import { openRecords } from "../../pool/records/jetstream.ts";
-import { inCheckout, output, quiet } from "./cluster.ts";
+import { output } from "../cluster/output.ts";
+import { inCheckout, quiet } from "./cluster.ts";
 import { helmPath } from "./install.ts";
 
 setDefaultTimeout(120_000);

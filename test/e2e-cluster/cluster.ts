@@ -6,6 +6,7 @@ import pino from "pino";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
 import { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
+import { output } from "../cluster/output.ts";
 import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 
@@ -23,17 +24,6 @@ export function settingsFor(mesh: string, more: Partial<v.InferInput<typeof Kube
     imagePullPolicy: "IfNotPresent",
     ...more,
   });
-}
-
-/** What it printed. Throws with what it complained. */
-export async function output(argv: string[]): Promise<string> {
-  const child = Bun.spawn(argv, { stdout: "pipe", stderr: "pipe" });
-  const [out, error] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-  ]);
-  if ((await child.exited) !== 0) throw new Error(`${argv.join(" ")}: ${error}`);
-  return out;
 }
 
 /** By test/cluster/enter, kubectl is on the PATH and KUBECONFIG set. */

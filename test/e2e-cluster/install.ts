@@ -5,7 +5,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meshSecrets, mintUser } from "../../deploy/kubernetes/credentials.ts";
-import { inCheckout, kubectl, output } from "./cluster.ts";
+import { output } from "../cluster/output.ts";
+import { inCheckout, kubectl } from "./cluster.ts";
 
 export interface Release {
   release: string;
@@ -37,13 +38,7 @@ export async function helmPath(): Promise<string> {
 
 /** Applies objects by their JSON. */
 export async function apply(...items: object[]): Promise<void> {
-  const child = Bun.spawn(["kubectl", "apply", "-f", "-"], {
-    stdin: new Blob([JSON.stringify({ apiVersion: "v1", kind: "List", items })]),
-    stdout: "ignore",
-    stderr: "pipe",
-  });
-  const said = await new Response(child.stderr).text();
-  if ((await child.exited) !== 0) throw new Error(`kubectl apply: ${said}`);
+  await output(["kubectl", "apply", "-f", "-"], JSON.stringify({ apiVersion: "v1", kind: "List", items }));
 }
 
 export const namespaceOf = (name: string, level: string) => ({

@@ -9,8 +9,9 @@ import { ConflictError, newSandboxId } from "../../broker/contract/index.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
 import type { Provider } from "../../pool/provider/provider.ts";
 import { unheard } from "../../pool/testing/request.ts";
+import { output } from "../cluster/output.ts";
 import { eventually } from "../e2e/program.ts";
-import { inCheckout, kubectl, newMesh, output, removePods, settingsFor } from "./cluster.ts";
+import { inCheckout, kubectl, newMesh, removePods, settingsFor } from "./cluster.ts";
 import { apply, helmPath, INSTALLED } from "./install.ts";
 
 setDefaultTimeout(120_000);

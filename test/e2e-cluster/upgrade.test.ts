@@ -4,9 +4,10 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
+import { output } from "../cluster/output.ts";
 import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { IMAGES } from "../images/kubernetes.ts";
-import { inCheckout, kubectl, output } from "./cluster.ts";
+import { inCheckout, kubectl } from "./cluster.ts";
 import { INSTALLED, upgrade } from "./install.ts";
 import { ClusterMesh } from "./mesh.ts";
 

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { buildDaemon } from "../../agent/build.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
 import { buildImages } from "../../deploy/kubernetes/images.ts";
+import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive, makeMuslRoot } from "./images.ts";
 
 export const IMAGES = {
@@ -22,7 +23,6 @@ export const IMAGES = {
   nats: "sandmesh.test/nats:1",
 } as const;
 
-const CLUSTER = process.env.SANDMESH_CLUSTER_DIR ?? "/run/sandmesh-cluster";
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "sandmesh/images");
 const here = import.meta.dir;
 
@@ -108,7 +108,7 @@ export async function importImages({ debian = false } = {}): Promise<void> {
   try {
     const { pool, daemon } = await buildImages(join(folder, "mesh"));
     const all = [...(await archives(folder)), pool, daemon, ...(debian ? [await debianArchive()] : [])];
-    const ctr = [join(bin, "ctr"), "--address", join(CLUSTER, "containerd.sock"), "-n", "k8s.io"];
+    const ctr = [join(bin, "ctr"), "--address", join(CLUSTER_DIR, "containerd.sock"), "-n", "k8s.io"];
     for (const path of all) await run([...ctr, "images", "import", path]);
   } finally {
     await rm(folder, { recursive: true, force: true });

@@ -5,26 +5,15 @@ import { newSandboxId, randomName } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
 import { createKubernetesProvider, KubernetesSettings } from "../../../pool/provider/kubernetes/index.ts";
 import type { CreateRequest, ProviderEvent } from "../../../pool/provider/provider.ts";
+import { output } from "../output.ts";
 
 /** The API server is on the same two cores as all else. */
 const TOLD_MS = 30_000;
 export const quiet = { info: () => undefined, warn: () => undefined };
 
 /** kubectl's output; `input` is what it reads. Throws with what it said. */
-export async function kubectl(argv: string[], input = ""): Promise<string> {
-  const stdin = Buffer.from(input);
-  const child = Bun.spawn(["kubectl", "--request-timeout=30s", ...argv], {
-    stdin,
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const [out, error] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-  ]);
-  if ((await child.exited) !== 0) throw new Error(`kubectl ${argv.join(" ")}: ${error}`);
-  return out;
-}
+export const kubectl = (argv: string[], input?: string): Promise<string> =>
+  output(["kubectl", "--request-timeout=30s", ...argv], input);
 
 /** Makes what the object says. */
 export const apply = (object: object): Promise<string> =>
