@@ -121,8 +121,10 @@ export class Cgroups {
         limitSwap(folder, SWAP[hierarchy.version](spec.memory_bytes));
       }
       if (hierarchy.version === 1) made.tasks.push(join(folder, "tasks"));
-      else made.folder = folder;
-      if (hierarchy.version === 2) made.commands = join(folder, COMMANDS);
+      else {
+        made.folder = folder;
+        made.commands = join(folder, COMMANDS);
+      }
       // Where version 1 has the controllers, version 2 has nothing to see.
       if (hierarchy.controllers.length > 0)
         made.views[folder] =
@@ -162,11 +164,7 @@ export class Cgroups {
 
   /** Removes the sandbox's groups; the ones still there (with a process that has not quite gone) are answered. */
   remove(sandbox: string): string[] {
-    return this.#hierarchies.flatMap((h) => {
-      const folder = this.#folder(h, sandbox);
-      for (const below of groupsBelow(folder).reverse()) removeGroup(below);
-      return removeGroup(folder) ? [] : [folder];
-    });
+    return this.#hierarchies.map((h) => this.#folder(h, sandbox)).filter((folder) => !removeGroups(folder));
   }
 
   /** Names of the sandboxes that have groups, once for each hierarchy. */
@@ -182,12 +180,10 @@ export class Cgroups {
 
   /** Removes the mesh's own groups, as far as they are empty; whether there were any. */
   close(): boolean {
-    const own = this.#hierarchies.filter((h) => existsSync(join(h.base, this.#mark)));
-    for (const h of own) {
-      const folder = join(h.base, this.#mark);
-      for (const below of groupsBelow(folder).reverse()) removeGroup(below);
-      removeGroup(folder);
-    }
+    const own = this.#hierarchies
+      .map(({ base }) => join(base, this.#mark))
+      .filter((folder) => existsSync(folder));
+    for (const folder of own) removeGroups(folder);
     return own.length > 0;
   }
 
@@ -222,6 +218,14 @@ function groupsBelow(folder: string): string[] {
   } catch {
     return [];
   }
+}
+
+/** A group and those below it, as far as they are empty; whether it is gone. */
+function removeGroups(folder: string): boolean {
+  // Most have none below, or are gone already.
+  if (removeGroup(folder)) return true;
+  for (const below of groupsBelow(folder).reverse()) removeGroup(below);
+  return removeGroup(folder);
 }
 
 function removeGroup(folder: string): boolean {
