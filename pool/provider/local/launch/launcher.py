@@ -139,15 +139,15 @@ def supervise(plan, state):
     except OSError as e:
         pid, log = None, None
         error = {"kind": "system", "errno": e.errno or 0, "message": str(e)}
-    if error is not None:
-        if not answer({"id": plan["id"], "error": error}):
-            write_whole(f"{plan['exits']}/{plan['sandbox']}", {"code": 127, "expired": False, "pid": os.getpid()})
-            leave.unless_pool(plan, lock)
+    if error is None:
+        answer({"id": plan["id"], **identity(pid)})
+        forget(1, 2)
+        end = {**await_end(plan, pid, log, until), "pid": pid}
+    elif answer({"id": plan["id"], "error": error}):
         return
-    answer({"id": plan["id"], **identity(pid)})
-    forget(1, 2)
-    end = await_end(plan, pid, log, until)
-    write_whole(f"{plan['exits']}/{plan['sandbox']}", {**end, "pid": pid})
+    else:
+        end = {"code": 127, "expired": False, "pid": os.getpid()}
+    write_whole(f"{plan['exits']}/{plan['sandbox']}", end)
     leave.unless_pool(plan, lock)
 
 
