@@ -2,13 +2,13 @@
 // CPU and memory it has beside the same pods with `sleep` in its place.
 //
 //   bash test/e2e-cluster/run --program test/bench/pods.ts [--n 64]
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { newSandboxId } from "../../broker/contract/index.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
 import { unheard } from "../../pool/testing/request.ts";
 import { connect, type Mesh, type Sandbox } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
-import { kubectl, newMesh, quiet, removePods, settingsFor } from "../e2e-cluster/cluster.ts";
+import { kubectl, newMesh, podProcesses, quiet, removePods, settingsFor } from "../e2e-cluster/cluster.ts";
 import { INSTALLED } from "../e2e-cluster/install.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { numberFlag, percentile, progress, round } from "./bench.ts";
@@ -23,23 +23,19 @@ interface Cost {
   privateMb: number;
 }
 
-/** The node's process of each pod whose program has this name, by the pod's uid. */
-function processesNamed(name: string, uids: ReadonlySet<string>): Map<string, number> {
-  const found = new Map<string, number>();
-  for (const pid of readdirSync("/proc").filter((each) => /^\d+$/.test(each))) {
-    try {
-      const uid = readFileSync(`/proc/${pid}/cgroup`, "utf8").match(/\/pod([0-9a-f-]{36})/)?.[1];
-      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-      if (uid !== undefined && uids.has(uid) && command.includes(name)) found.set(uid, Number(pid));
-    } catch {
-      // It has ended meanwhile.
-    }
+/** Nothing of one that has ended. */
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
   }
-  return found;
 }
 
+/** Of each pod's process whose program has this name. */
 function costOf(name: string, uids: readonly string[]): Cost {
-  const pids = [...processesNamed(name, new Set(uids)).values()];
+  const named = podProcesses(new Set(uids)).filter(({ pid }) => commandOf(pid).includes(name));
+  const pids = [...new Map(named.map(({ uid, pid }) => [uid, pid])).values()];
   if (pids.length !== uids.length) throw new Error(`${pids.length} of ${uids.length} pods run ${name}`);
   return {
     cpuMs: percentile(pids.map(cpuUs), 0.5) / 1000,

@@ -39,20 +39,30 @@ export async function podsOf(mesh: string, namespace = "default"): Promise<strin
   return out.split("\n").filter((line) => line !== "");
 }
 
+export interface PodProcess {
+  pid: number;
+  /** Of its pod. */
+  uid: string;
+}
+
 /** The node's processes of pods by these uids, from the kernel. */
-export function processesOf(uids: ReadonlySet<string>): string[] {
-  const found: string[] = [];
+export function podProcesses(uids: ReadonlySet<string>): PodProcess[] {
+  const found: PodProcess[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
       const group = readFileSync(`/proc/${pid}/cgroup`, "utf8");
       const uid = group.match(/\/pod([0-9a-f-]{36})/)?.[1];
-      if (uid !== undefined && uids.has(uid)) found.push(`process ${pid} of pod ${uid}`);
+      if (uid !== undefined && uids.has(uid)) found.push({ pid: Number(pid), uid });
     } catch {
       // It has ended meanwhile.
     }
   }
   return found;
 }
+
+/** The same in words. */
+export const processesOf = (uids: ReadonlySet<string>): string[] =>
+  podProcesses(uids).map(({ pid, uid }) => `process ${pid} of pod ${uid}`);
 
 const ContainerId = v.pipe(v.string(), v.regex(/^containerd:\/\/[0-9a-f]+$/));
 

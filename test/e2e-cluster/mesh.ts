@@ -9,6 +9,12 @@ import { INSTALLED, type Release } from "./install.ts";
 /** A container that was killed is started again by kubelet at once, the second time after ten seconds, then twenty. */
 const BACK_WITHIN_MS = 90_000;
 
+/** And none is there twice. */
+export async function answerAsThemselves(boxes: readonly Sandbox[]): Promise<void> {
+  const said = await Promise.all(boxes.map((box) => box.exec("hostname")));
+  expect(said.map(({ stdout }) => stdout.text.trim()).sort()).toEqual(boxes.map(({ id }) => id).sort());
+}
+
 export class ClusterMesh implements AsyncDisposable {
   readonly url: string;
   readonly credentials: string;
@@ -25,10 +31,14 @@ export class ClusterMesh implements AsyncDisposable {
   }
 
   async connect(options: ConnectOptions = {}): Promise<Mesh> {
-    const { url, credentials, ca } = this;
-    const client = await connect({ url, credentials, ca, handleSignals: false, ...options });
+    const client = await this.#open(options);
     this.#clients.push(client);
     return client;
+  }
+
+  #open(options: ConnectOptions = {}): Promise<Mesh> {
+    const { url, credentials, ca } = this;
+    return connect({ url, credentials, ca, handleSignals: false, ...options });
   }
 
   podsLeft(): Promise<string[]> {
@@ -43,8 +53,7 @@ export class ClusterMesh implements AsyncDisposable {
 
   /** Each answers as itself, none twice, and there is no pod beside theirs; then they are released. */
   async whole(boxes: readonly Sandbox[]): Promise<void> {
-    const said = await Promise.all(boxes.map((box) => box.exec("hostname")));
-    expect(said.map(({ stdout }) => stdout.text.trim()).sort()).toEqual(boxes.map(({ id }) => id).sort());
+    await answerAsThemselves(boxes);
     expect(await this.podsLeft()).toHaveLength(boxes.length);
     await Promise.all(boxes.map((box) => box.release()));
   }
@@ -73,8 +82,7 @@ export class ClusterMesh implements AsyncDisposable {
   async answers(): Promise<void> {
     const answered = async (): Promise<boolean> => {
       try {
-        const { url, credentials, ca } = this;
-        await using asker = await connect({ url, credentials, ca, handleSignals: false });
+        await using asker = await this.#open();
         await asker.status();
         return true;
       } catch {
