@@ -7,7 +7,7 @@ import { loadFixture, type Step, type Trajectory } from "./trajectory.ts";
 /** No recorded step took more than 5 s where it was recorded. */
 const STEP_TIMEOUT_MS = 60_000;
 /** What the recordings ran with. */
-const ENV = { HOME: "/root", LANG: "C.UTF-8" };
+export const RECORDED_ENV = { HOME: "/root", LANG: "C.UTF-8" };
 
 export interface ReplayedStep {
   step: Step;
@@ -24,9 +24,7 @@ export async function replay(
   signal?: AbortSignal,
 ): Promise<ReplayedStep[]> {
   await box.files.mkdir(trajectory.cwd);
-  if (trajectory.fixture !== undefined) {
-    await box.files.unpack("/", [await fixtureTar(await loadFixture(trajectory.fixture))]);
-  }
+  await putFiles(box, trajectory);
   const run = await runnerFor(box, trajectory, signal);
   const done: ReplayedStep[] = [];
   for (const step of trajectory.steps) {
@@ -41,6 +39,11 @@ export async function replay(
     onStep(finished);
   }
   return done;
+}
+
+/** The files that it begins with; those that have no time of their own are of `now`. */
+export async function putFiles(box: Sandbox, { fixture }: Trajectory, now?: Date): Promise<void> {
+  if (fixture !== undefined) await box.files.unpack("/", [await fixtureTar(await loadFixture(fixture), now)]);
 }
 
 /** A command that ends in the middle is refused before it runs; a shell would have called it a syntax error. */
@@ -58,13 +61,13 @@ async function runnerFor(
 ): Promise<(step: Step) => Promise<ExecResult>> {
   const options = { timeout: STEP_TIMEOUT_MS, ...(signal !== undefined && { signal }) };
   if (trajectory.oneShell) {
-    const session = await box.shell({ shell: "bash", cwd: trajectory.cwd, env: ENV });
+    const session = await box.shell({ shell: "bash", cwd: trajectory.cwd, env: RECORDED_ENV });
     return (step) => session.exec(step.command, options);
   }
   return (step) =>
     box.exec(step.argv ?? ["/bin/bash", "-c", step.command], {
       ...options,
       cwd: step.cwd ?? trajectory.cwd,
-      env: ENV,
+      env: RECORDED_ENV,
     });
 }

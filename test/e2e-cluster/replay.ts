@@ -1,10 +1,8 @@
 // Recorded commands in images that they were not recorded in: by another shell, or by none.
 import { compare, type Verdict } from "../../deploy/replay/compare.ts";
-import { fixtureTar } from "../../deploy/replay/fixture.ts";
-import { loadFixture, type Step, type Trajectory } from "../../deploy/replay/trajectory.ts";
+import { putFiles, RECORDED_ENV } from "../../deploy/replay/replay.ts";
+import type { Step, Trajectory } from "../../deploy/replay/trajectory.ts";
 import type { ExecResult, Sandbox } from "../../sdk/typescript/mod.ts";
-
-const ENV = { HOME: "/root", LANG: "C.UTF-8" };
 
 export interface Replayed {
   step: Step;
@@ -19,13 +17,12 @@ export const plain = (all: readonly Trajectory[], withFiles: boolean): Trajector
   );
 
 export async function replayBy(shell: string, box: Sandbox, trajectory: Trajectory): Promise<Replayed[]> {
-  if (trajectory.fixture !== undefined) {
-    await box.files.unpack("/", [await fixtureTar(await loadFixture(trajectory.fixture))]);
-  }
+  await putFiles(box, trajectory);
   const done: Replayed[] = [];
   for (const step of trajectory.steps) {
     const argv = step.argv ?? [shell, "-c", step.command];
-    const result = await box.exec(argv, { cwd: step.cwd ?? trajectory.cwd, env: ENV, timeout: "60s" });
+    const cwd = step.cwd ?? trajectory.cwd;
+    const result = await box.exec(argv, { cwd, env: RECORDED_ENV, timeout: "60s" });
     const { outcome, stdout, stderr } = result;
     const verdict = compare(step, { outcome, stdout: stdout.bytes, stderr: stderr.bytes });
     done.push({ step, result, verdict });

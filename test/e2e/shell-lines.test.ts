@@ -1,13 +1,12 @@
 // The recorded commands of coding agents, each by `bash -c` as a process of its own and as a shell line that a spare shell
 // takes (agent/native/spare.c), in sandboxes of the same state.
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { fixtureTar } from "../../deploy/replay/fixture.ts";
-import { loadFixture, loadTrajectories, type Trajectory } from "../../deploy/replay/trajectory.ts";
+import { RECORDED_ENV as ENV, putFiles } from "../../deploy/replay/replay.ts";
+import { loadTrajectories, type Trajectory } from "../../deploy/replay/trajectory.ts";
 import { connect, type Mesh, type Sandbox } from "../../sdk/typescript/mod.ts";
 import { type LocalMesh, localMesh } from "./program.ts";
 
 const NOW = new Date();
-const ENV = { HOME: "/root", LANG: "C.UTF-8" };
 /** Waits for a spare shell, and says its pid; nothing where none comes. */
 const SPARE = ["/bin/sh", "-c", "for i in $(seq 200); do pgrep -x sandmesh-spare && exit; sleep 0.01; done"];
 
@@ -52,9 +51,9 @@ const same = (command: string, a: Seen, b: Seen): boolean =>
   a.outcome === b.outcome &&
   (a.output === b.output || sorted(command, neutral(a)) === sorted(command, neutral(b)));
 
-async function prepare(box: Sandbox, { cwd, fixture }: Trajectory): Promise<void> {
-  await box.files.mkdir(cwd);
-  if (fixture !== undefined) await box.files.unpack("/", [await fixtureTar(await loadFixture(fixture), NOW)]);
+async function prepare(box: Sandbox, trajectory: Trajectory): Promise<void> {
+  await box.files.mkdir(trajectory.cwd);
+  await putFiles(box, trajectory, NOW);
 }
 
 test("every recorded command does as a shell line what it does by `bash -c`, byte for byte", async () => {
