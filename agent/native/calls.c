@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define EXPORT __attribute__((visibility("default")))
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
@@ -14,7 +13,7 @@ static void on_sigchld(int s) { (void)s; E.child_ended = 1; kick(); }
 
 /** Starts the engine; returns the descriptor that becomes readable when `engine_take` has something, or -errno. */
 EXPORT int engine_open(void) {
-  int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t all, old;
+  int pair[2]; pthread_t thread; pthread_attr_t attr; sigset_t before;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
   E.queue_tail = &E.queue; E.begun = -1; E.ignored = ignored_signals();
@@ -26,10 +25,9 @@ EXPORT int engine_open(void) {
   struct epoll_event e = {.events = EPOLLIN, .data.u64 = K_CONTROL};
   epoll_ctl(E.epoll, EPOLL_CTL_ADD, E.control, &e);
   pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 256 * 1024);
-  sigfillset(&all); sigdelset(&all, SIGCHLD);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  block_signals(&before);
   int error = pthread_create(&thread, &attr, engine_thread, NULL);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return error ? -error : pair[0];
 }
 void ask_for_sigchld(int on) {
@@ -71,8 +69,6 @@ EXPORT int engine_hide(const char *name) {
   ignore_sent_faults();
   return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
 }
-/** launch.c. */
-EXPORT int engine_may_group(int cgroup) { return may_group(cgroup); }
 /** The soft limit of open files that commands get, in place of the daemon's own. */
 EXPORT void engine_soft_files(uint32_t limit) { E.soft_files = limit; }
 EXPORT void *engine_box(int index) { return E.box[index]; }
@@ -128,13 +124,12 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   struct command *c = allot(); int64_t result = c ? (int64_t)c->handle : -ENOMEM; int queued = 0;
   if (c) {
     c->request = copy; c->flags = copy->flags; c->child[0] = E.null_fd;
+    int alone = lone(), asleep = !E.look_at;
     // A spare is for who comes alone: the others' starts go on side by side anyway.
-    if (copy->flags & SPARE && lone() && (*request = spare_take(c, copy, length))) {
-      int asleep = !E.look_at;
+    if (alone && copy->flags & SPARE) { *request = spare_take(c, copy, length); spare_like(copy, length); }
+    if (*request) {
       if (E.told) ask_for_sigchld(0);
-      E.last = c->handle; E.started_at = now_ns(); E.active = 1;
-      spare_like(copy, length);
-      free(copy); c->request = NULL;
+      note_start(c); free(copy); c->request = NULL;
       pthread_mutex_unlock(&lock);
       if (asleep) kick();
       return result;
@@ -145,9 +140,7 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
       if (bad >= 0 && c->flags & STDIN_PIPE) bad = open_pipe(c, copy, K_IN);
     }
     if (bad < 0) { result = -errno; release(c); }
-    else if (lone()) {
-      int asleep = !E.look_at;
-      if (copy->flags & SPARE) spare_like(copy, length);
+    else if (alone) {
       begin_start();
       pthread_mutex_unlock(&lock);
       if (asleep) kick();  // the thread sleeps without a time limit, and shall see to a child that is stopped

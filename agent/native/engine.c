@@ -1,7 +1,6 @@
 // The engine's thread: starts what is queued, reads pipes, reaps, and fills the outbox.
 #include "engine.h"
 #include <poll.h>
-#include <stdio.h>
 #include <sys/wait.h>
 
 struct engine E;  // filled by engine_open
@@ -82,28 +81,16 @@ void begin_start(void) {
   E.starting = 1; E.begin_at = now_ns();
   if (E.told) ask_for_sigchld(0);
 }
+/** After it, with the lock held. */
+void note_start(struct command *c) { E.last = c->handle; E.started_at = now_ns(); E.active = 1; }
 /** Answers the pid, or 0 where it could not be started, and a FAILED frame tells why. Called with `starting` set. `attend`:
  * the engine's thread sees to it from now on. */
 pid_t start(struct command *c, int attend) {
-  struct request *r = c->request; char *s = (char *)r + r->strings;
-  struct launch l = {.c = c, .cwd = s};
-  char **vector = malloc(sizeof(char *) * (r->argc + r->envc + 2));
-  pid_t pid = -1;
-  if (vector) {
-    l.argv = vector; l.envp = vector + r->argc + 1;
-    for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; l.argv[i] = s; }
-    for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l.envp[i] = s; }
-    l.argv[r->argc] = l.envp[r->envc] = NULL;
-    // A blocked SIGCHLD would be kept, though nobody asks for it, and then wake the engine's thread at each command's end.
-    sigset_t all, old; sigfillset(&all); sigdelset(&all, SIGCHLD); pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid = begin_child(&l, child_stack, sizeof child_stack, &E.begun);
-    if (pid < 0) { failed(&l, S_CLONE); E.begun = -1; }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-  } else { errno = ENOMEM; failed(&l, S_CLONE); }
-  free(vector);
+  struct launch l = {.c = c};
+  pid_t pid = unpack(&l) ? begin_child(&l, child_stack, sizeof child_stack, &E.begun) : -1;
+  if (pid < 0) { failed(&l, S_CLONE); E.begun = -1; }
+  free(l.argv);
   if (pid > 0 && l.stage) while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
-  // Until the exec the child's /proc is as closed to a user other than root as the daemon's own.
-  if (pid > 0 && !l.stage && !l.offered) { char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path); }
   pthread_mutex_lock(&lock);
   int pidfd = E.begun;
   E.starting = 0; E.begun = -1;
@@ -115,7 +102,7 @@ pid_t start(struct command *c, int attend) {
     pid = 0;
   } else {
     c->pid = pid; c->fd[K_PID] = pidfd;
-    E.last = c->handle; E.started_at = now_ns(); E.active = 1;
+    note_start(c);
     if (attend && !c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
     if (attend) arm(c, K_PID, 1);
   }

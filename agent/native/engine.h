@@ -23,6 +23,7 @@ enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, 
 enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
 enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
 enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                          // what an epoll event is about
+#define EXPORT __attribute__((visibility("default")))  // JavaScript calls it
 #define BOX (512 * 1024)      // of each of the two outboxes
 #define ROOM (8 * 1024)       // kept free in an outbox for frames without data
 #define CHUNK (64 * 1024)     // read at once, so that one command does not starve the others
@@ -82,9 +83,9 @@ extern pthread_mutex_t lock;
 
 int child_main(void *launch);
 int failed(struct launch *l, int stage);
-int offer_to_oom_killer(const char *path);
 uint64_t ignored_signals(void);
-int may_group(int cgroup);
+void block_signals(sigset_t *before);
+int unpack(struct launch *l);
 pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd);
 struct command *allot(void);
 struct command *find(uint32_t handle);
@@ -101,6 +102,7 @@ extern __thread int own_frames;
 void kick(void);
 int64_t now_ns(void);
 void begin_start(void);
+void note_start(struct command *c);
 pid_t start(struct command *c, int attend);
 int64_t nudge(int64_t now);
 void ask_for_sigchld(int on);

@@ -1,6 +1,7 @@
 // From clone to exec. The child's memory is the daemon's own until then, so: system calls, and nothing else.
 #include "engine.h"
 #include <sched.h>
+#include <stdio.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -47,7 +48,7 @@ static int search_exec(struct launch *l) {
 }
 /** When the sandbox' memory is used up, the kernel shall end commands, and not the daemon, which is no smaller than most
  * of them by its file pages. Raising the score needs no right. */
-int offer_to_oom_killer(const char *path) {
+static int offer_to_oom_killer(const char *path) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   int done = write(fd, "1000", 4) == 4;
@@ -97,6 +98,23 @@ uint64_t ignored_signals(void) {
   for (int s = 1; s < 65; s++) if (sigaction(s, NULL, &now) == 0 && now.sa_handler == SIG_IGN) bits |= 1ULL << (s - 1);
   return bits;
 }
+/** All but SIGCHLD: blocked, it would be kept, though nobody asks for it, and then wake the engine's thread at each command's
+ * end. */
+void block_signals(sigset_t *before) {
+  sigset_t all; sigfillset(&all); sigdelset(&all, SIGCHLD);
+  pthread_sigmask(SIG_SETMASK, &all, before);
+}
+/** From the strings of its request, one behind the other: folder, arguments and environment. 0 where there is no memory for
+ * it; the caller frees `argv`, which has `envp` in it. */
+int unpack(struct launch *l) {
+  struct request *r = l->c->request; char *s = (char *)r + r->strings;
+  if (!(l->argv = malloc(sizeof(char *) * (r->argc + r->envc + 2)))) return 0;
+  l->cwd = s; l->envp = l->argv + r->argc + 1;
+  for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; l->argv[i] = s; }
+  for (int i = 0; i < r->envc; i++) { s += strlen(s) + 1; l->envp[i] = s; }
+  l->argv[r->argc] = l->envp[r->envc] = NULL;
+  return 1;
+}
 struct clone_arguments { uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; };
 /** clone3, which libc does not export: the child goes on in `run` on a stack of its own, where it finds no frame to
  * return to. -1 and errno as ever. */
@@ -137,19 +155,18 @@ static pid_t clone_into(int cgroup, struct clone_arguments a, int (*run)(void *)
 static int nothing(void *unused) { (void)unused; return 42; }
 /** Whether children can be born in that cgroup, and live: tried. (Linux 6.18 kills at its birth who is born in a cgroup that
  * was ended by cgroup.kill more often than the parent's own.) With -1: whether none was refused so far. */
-int may_group(int cgroup) {
+EXPORT int engine_may_group(int cgroup) {
   static char stack[16 * 1024] __attribute__((aligned(64)));
   if (cgroup < 0) return !ungrouped;
   struct clone_arguments a = {.flags = CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND, .exit_signal = SIGCHLD, .stack = (uintptr_t)stack, .stack_size = sizeof stack};
-  sigset_t all, old; int status = 0;
-  sigfillset(&all); sigdelset(&all, SIGCHLD); pthread_sigmask(SIG_SETMASK, &all, &old);
+  sigset_t before; int status = 0;
+  block_signals(&before);
   pid_t pid = clone_into(cgroup, a, nothing, NULL);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (pid > 0) while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 42;
 }
-/** The pid, or -1; and the child's pidfd. The caller has blocked all signals but SIGCHLD. */
-pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd) {
+static pid_t clone_child(struct launch *l, char *stack, size_t size, int *pidfd) {
   static int refused;  // a kernel before 5.5, or a filter of system calls
   // Without CLONE_VFORK what the child says of itself to the OOM killer would be said of the daemon, too.
   uint64_t flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD;
@@ -163,4 +180,14 @@ pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd) {
     refused = 1; l->cleared = 0;
   }
   return clone(child_main, stack + size, flags | SIGCHLD, l, pidfd);
+}
+/** The pid, or -1; and the child's pidfd. */
+pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd) {
+  sigset_t before; block_signals(&before);
+  pid_t pid = clone_child(l, stack, size, pidfd);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (pid <= 0 || l->stage || l->offered) return pid;
+  // Until the exec the child's /proc is as closed to a user other than root as the daemon's own.
+  char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path);
+  return pid;
 }

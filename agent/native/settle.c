@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <stdio.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 /** The descriptor at which the runtime's loop waits, so that the wait ends when the loop has something to do; -1 where it
  * cannot be told. It is the first of its kind; were it another one, the loop would be late by a wait. */
 int find_loop(void) {

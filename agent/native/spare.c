@@ -17,6 +17,7 @@ static struct request *like; static uint32_t like_length;
 static struct spare *making; static int64_t making_at, rest_until;
 static int wanted, off, failures, running;
 static pthread_cond_t changed;
+static void doom(void) { phase = DOOMED; pthread_cond_signal(&changed); }
 static char stack[32 * 1024] __attribute__((aligned(64)));
 
 /** A request taken apart: everything before the line, the line, and everything after it up to the id. Not one with a
@@ -87,33 +88,27 @@ static void discard(struct spare *s) {
 }
 
 /** What a command's start does, with a line that is yet to come. */
-static pid_t launch(struct spare *s, struct command *c, char **vector, char *line, char *marker) {
-  struct request *r = s->like; char *text = (char *)r + r->strings;
-  struct launch l = {.c = c, .cwd = text, .argv = vector, .envp = vector + r->argc + 1, .spare = 1};
-  for (int i = 0; i < r->argc; i++) { text += strlen(text) + 1; l.argv[i] = text; }
-  for (int i = 0; i < r->envc; i++) { text += strlen(text) + 1; l.envp[i] = text; }
-  l.argv[r->argc] = l.envp[r->envc] = NULL;
-  memset(line, ' ', SPARE_LINE - 1); l.argv[r->argc - 1] = line;
+static pid_t launch(struct spare *s, struct launch *l, char *line, char *marker) {
+  memset(line, ' ', SPARE_LINE - 1); l->argv[s->like->argc - 1] = line;
   memcpy(marker, NO_MARKER, MARKER_LENGTH);
-  pid_t pid = begin_child(&l, stack, sizeof stack, &s->pidfd);
-  if (pid > 0 && !l.stage && !l.offered) { char path[40]; snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid); offer_to_oom_killer(path); }
-  return pid > 0 && !l.stage ? pid : 0;
+  pid_t pid = begin_child(l, stack, sizeof stack, &s->pidfd);
+  return pid > 0 && !l->stage ? pid : 0;
 }
 static int make(struct spare *s) {
   static char line[SPARE_LINE], path[40]; struct form f; struct timespec t;
   struct command c = {.flags = s->like->flags, .request = s->like}; int out[2] = {-1, -1}, err[2] = {-1, -1}, gate[2] = {-1, -1}, done = 0;
-  char **vector = malloc(sizeof(char *) * (s->like->argc + s->like->envc + 2));
+  struct launch l = {.c = &c, .spare = 1};
   clock_gettime(CLOCK_REALTIME, &t); s->made_at_ns = t.tv_sec * 1000000000LL + t.tv_nsec - 100000000LL;
-  if (vector && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 && (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
+  if (unpack(&l) && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 && (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
     c.child[0] = E.null_fd; c.child[1] = out[1]; c.child[2] = c.flags & MERGE ? out[1] : err[1]; c.child[3] = gate[0];
     fcntl(gate[1], F_SETFL, O_NONBLOCK); fcntl(out[0], F_SETFL, O_NONBLOCK); if (err[0] >= 0) fcntl(err[0], F_SETFL, O_NONBLOCK);
-    s->pid = launch(s, &c, vector, line, (char *)f.marker);
+    s->pid = launch(s, &l, line, (char *)f.marker);
     if (s->pid) {
       snprintf(path, sizeof path, "/proc/%d/cwd", s->pid); look_at(path, &s->cwd);
-      done = gate_hold(s, vector);
+      done = gate_hold(s, l.argv);
     }
   }
-  free(vector);
+  free(l.argv);
   close_fd(&out[1]); close_fd(&err[1]); close_fd(&gate[0]);
   s->fd[K_OUT] = out[0]; s->fd[K_ERR] = err[0]; s->gate = gate[1];
   return done;
@@ -167,7 +162,7 @@ void spare_like(const struct request *r, uint32_t length) {
     if (wanted) pthread_cond_signal(&changed);
     return;
   }
-  if (phase == READY) { phase = DOOMED; pthread_cond_signal(&changed); }
+  if (phase == READY) doom();
   failures = 0; rest_until = 0;  // another one may do better
   free(like); like = malloc(length); like_length = like ? length : 0;
   if (like) memcpy(like, r, length);
@@ -178,7 +173,7 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   if (phase != READY || !same_form(S.like, S.length, r, length) || !read_form(r, length, &f)) return 0;
   size_t line_length = strlen(f.line);
   if (line_length >= (size_t)SPARE_LINE) return 0;
-  if (!unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { phase = DOOMED; pthread_cond_signal(&changed); return 0; }
+  if (!unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { doom(); return 0; }
   c->pid = S.pid; c->fd[K_PID] = S.pidfd; c->fd[K_OUT] = S.fd[K_OUT]; c->fd[K_ERR] = S.fd[K_ERR];
   S.pidfd = S.fd[K_OUT] = S.fd[K_ERR] = -1;
   forget(&S); phase = EMPTY;
@@ -186,8 +181,7 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
 }
 /** A child has ended: where it was the spare, that is not given any more. */
 void spare_reaped(pid_t pid) {
-  if (phase != READY || S.pid != pid) return;
-  phase = DOOMED; pthread_cond_signal(&changed);
+  if (phase == READY && S.pid == pid) doom();
 }
 /** One that is being made may have been stopped by a command before its exec, as any child (engine.c): it is told to go
  * on. Answers whether one is being made. */
@@ -196,14 +190,14 @@ int spare_nudge(int64_t now) {
   return phase == MAKING;
 }
 /** No more of them from now on. */
-__attribute__((visibility("default"))) void engine_no_spare(void) {
+EXPORT void engine_no_spare(void) {
   pthread_mutex_lock(&lock);
   off = 1;
-  if (phase == READY) { phase = DOOMED; pthread_cond_signal(&changed); }
+  if (phase == READY) doom();
   pthread_mutex_unlock(&lock);
 }
 /** 1 where one is at hand, 0 where none is, -1 where none is ever made. */
-__attribute__((visibility("default"))) int engine_has_spare(void) {
+EXPORT int engine_has_spare(void) {
   pthread_mutex_lock(&lock);
   int has = off ? -1 : phase == READY;
   pthread_mutex_unlock(&lock);
@@ -214,6 +208,6 @@ void spare_like(const struct request *r, uint32_t length) { (void)r; (void)lengt
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length) { (void)c; (void)r; (void)length; return 0; }
 void spare_reaped(pid_t pid) { (void)pid; }
 int spare_nudge(int64_t now) { (void)now; return 0; }
-__attribute__((visibility("default"))) void engine_no_spare(void) {}
-__attribute__((visibility("default"))) int engine_has_spare(void) { return -1; }
+EXPORT void engine_no_spare(void) {}
+EXPORT int engine_has_spare(void) { return -1; }
 #endif
