@@ -6,7 +6,6 @@ import {
   constants,
   mkdirSync,
   openSync,
-  readFileSync,
   readSync,
   rmdirSync,
   statfsSync,
@@ -61,13 +60,7 @@ export class Membership {
 
   /** The living processes. */
   members(): number[] {
-    if (this.#group === undefined) return [];
-    try {
-      const pids = readFileSync(`${this.#group.path}/cgroup.procs`, "latin1").split("\n").map(Number);
-      return pids.filter((pid) => pid > 0);
-    } catch {
-      return [];
-    }
+    return this.#group === undefined ? [] : processesIn(this.#group.path);
   }
 
   /** SIGKILL to all, and to what they are just forking. */
@@ -91,6 +84,12 @@ export class Membership {
     this.#group = undefined;
   }
 }
+
+const processesIn = (folder: string): number[] =>
+  (readText(`${folder}/cgroup.procs`) ?? "")
+    .split("\n")
+    .map(Number)
+    .filter((pid) => pid > 0);
 
 const events = Buffer.alloc(64);
 function isPopulated({ events: file }: Group): boolean {
@@ -251,9 +250,9 @@ function ownGroups(): string | undefined {
   const own = ownFolder(readText);
   if (own === undefined) return undefined;
   const folder = `${own}/sandmesh-commands`;
+  // A path that only looks like our own would take commands out of the container's limits.
+  if (!processesIn(own).includes(1)) return undefined;
   try {
-    // A path that only looks like our own would take commands out of the container's limits.
-    if (!readFileSync(`${own}/cgroup.procs`, "latin1").split("\n").includes("1")) return undefined;
     mkdirSync(folder);
   } catch (error) {
     if (errnoOf(error) !== "EEXIST") return undefined;

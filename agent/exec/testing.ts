@@ -1,5 +1,5 @@
 // For tests: the engine of this process, and a command run to its end.
-import { mkdtempSync, readFileSync, rmdirSync } from "node:fs";
+import { mkdtempSync, rmdirSync } from "node:fs";
 import { ExecRequest, newUuidV7, type Outcome } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { CommandResult, RunningCommand } from "../../broker/endpoint/executor.ts";
@@ -7,6 +7,7 @@ import { ownFolder } from "../info/cgroup.ts";
 import { checkoutNative } from "../native/compile.ts";
 import { Engine } from "../native/engine.ts";
 import { commandEnvironment, ownEnvironment } from "../process/environment.ts";
+import { readText } from "../process/read-text.ts";
 import { Commands } from "./exec.ts";
 import { Groups } from "./groups.ts";
 
@@ -21,7 +22,7 @@ export async function testCommands(cwd = "/", groups?: Groups): Promise<Commands
 
 /** A new folder for groups, beside which this process is; undefined where this user may make none. Whoever has it removes it. */
 export async function testGroups(): Promise<{ groups: Groups; folder: string } | undefined> {
-  const own = ownFolder((path) => readFileSync(path, "utf8"));
+  const own = ownFolder(readText);
   if (own === undefined) return undefined;
   try {
     const folder = mkdtempSync(`${own}/sandmesh-test-`);
