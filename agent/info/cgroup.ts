@@ -119,6 +119,18 @@ function wholeNumber(text: string | undefined): number | undefined {
 /** The folder of our own cgroup of version 2, as far as paths tell it. */
 export const ownFolder = (read: Read): string | undefined => new Hierarchies(read).folders(2, "cpu")[0];
 
+// Where both versions are mounted (hybrid), the controllers are in version 1, and 2 shows the root's figures.
+const memoryLimit = (groups: Hierarchies): number | undefined =>
+  groups.limit(1, "memory", "memory.limit_in_bytes") ?? groups.limit(2, "memory", "memory.max");
+const pidsLimit = (groups: Hierarchies): number | undefined =>
+  groups.limit(1, "pids", "pids.max") ?? groups.limit(2, "pids", "pids.max");
+
+/** Without what is in use, which the kernel counts up over all processors when it is read. */
+export function cgroupLimits(read: Read): { memoryBytes: number | undefined; pids: number | undefined } {
+  const groups = new Hierarchies(read);
+  return { memoryBytes: memoryLimit(groups), pids: pidsLimit(groups) };
+}
+
 export function cgroupFacts(read: Read): CgroupFacts {
   const groups = new Hierarchies(read);
   const facts: CgroupFacts = {};
@@ -129,23 +141,18 @@ export function cgroupFacts(read: Read): CgroupFacts {
   const usage = /^usage_usec (\d+)$/m.exec(groups.own(2, "cpu", "cpu.stat") ?? "");
   const nanoseconds = wholeNumber(groups.own(1, "cpuacct", "cpuacct.usage"));
   set("cpus", groups.cpus());
-  // Where both versions are mounted (hybrid), the controllers are in version 1, and 2 shows the root's figures.
   set(
     "cpuUsedMs",
     nanoseconds === undefined ? undefined : nanoseconds / 1e6,
     usage === null ? undefined : Number(usage[1]) / 1000,
   );
-  set(
-    "memoryLimitBytes",
-    groups.limit(1, "memory", "memory.limit_in_bytes"),
-    groups.limit(2, "memory", "memory.max"),
-  );
+  set("memoryLimitBytes", memoryLimit(groups));
   set(
     "memoryUsedBytes",
     wholeNumber(groups.own(1, "memory", "memory.usage_in_bytes")),
     wholeNumber(groups.own(2, "memory", "memory.current")),
   );
-  set("pidsLimit", groups.limit(1, "pids", "pids.max"), groups.limit(2, "pids", "pids.max"));
+  set("pidsLimit", pidsLimit(groups));
   set(
     "pidsUsed",
     wholeNumber(groups.own(1, "pids", "pids.current")),
