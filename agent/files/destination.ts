@@ -1,6 +1,5 @@
 // Where unpacked entries go. No entry leaves the folder: names are resolved from the open folder, component by
 // component, and a symlink on the way is refused, whether the archive brought it or it was there before.
-
 import { constants } from "node:fs";
 import {
   type FileHandle,

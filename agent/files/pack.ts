@@ -5,6 +5,7 @@ import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
+import { giveBlock, takeBlock } from "../../broker/link/blocks.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
@@ -162,7 +163,7 @@ class PackSource implements ByteSource {
   }
 
   async read(max: number): Promise<Uint8Array | undefined> {
-    const part = Buffer.allocUnsafeSlow(max);
+    const part = takeBlock(max);
     let filled = 0;
     try {
       while (filled < max) {
@@ -173,9 +174,11 @@ class PackSource implements ByteSource {
     } catch (thrown) {
       throw toFileError("pack", this.#path, thrown);
     }
-    if (filled === 0) return undefined;
-    // A short part must not hold the whole buffer.
-    return filled < max / 2 ? new Uint8Array(part.subarray(0, filled)) : part.subarray(0, filled);
+    if (filled >= max / 2) return part.subarray(0, filled);
+    // A short part must not hold the whole block.
+    const short = filled === 0 ? undefined : new Uint8Array(part.subarray(0, filled));
+    giveBlock(part);
+    return short;
   }
 
   async close(): Promise<void> {

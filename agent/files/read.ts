@@ -28,7 +28,6 @@ class FileSource implements ByteSource {
   async read(max: number): Promise<Uint8Array | undefined> {
     const want = Math.min(max, this.#left);
     if (want <= 0) return undefined;
-    // Not from Buffer's pool: the receiver keeps it.
     const buffer = takeBlock(want);
     try {
       const { bytesRead } = await this.#file.read(buffer, 0, want, this.#position);

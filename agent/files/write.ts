@@ -1,5 +1,4 @@
 // Writing a file so that nobody sees half of it: into a hidden file beside it, which takes its place at the end.
-
 import { constants, type Stats } from "node:fs";
 import { type FileHandle, lstat, mkdir, open, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
