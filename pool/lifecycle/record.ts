@@ -94,9 +94,9 @@ const MAX_REPLIES = 16;
 export const withReply = (replies: readonly ReplyTo[] | undefined, reply: ReplyTo): ReplyTo[] =>
   [...(replies ?? []), reply].slice(-MAX_REPLIES);
 
-/** The address that one more lets go of: it will not be answered. */
-export const letGoBy = (replies: readonly ReplyTo[] | undefined): ReplyTo | undefined =>
-  replies?.at(-MAX_REPLIES);
+/** Those of `before` that `after` has let go of: they will not be answered. */
+export const letGo = (before: readonly ReplyTo[] = [], after: readonly ReplyTo[] = []): ReplyTo[] =>
+  before.filter(({ subject }) => !after.some((each) => each.subject === subject));
 
 /** The names of the fields that a write holds. */
 const DURABLE_KEYS = Object.keys(Durable.entries) as readonly (keyof typeof Durable.entries)[];

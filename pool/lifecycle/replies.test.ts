@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { letGoBy, type ReplyTo, withReply } from "./record.ts";
+import { letGo, type ReplyTo, withReply } from "./record.ts";
 
 const at = (n: number): ReplyTo => ({ subject: `rep.${n}`, encoding: "json" });
 
@@ -7,10 +7,10 @@ test("who asks again and again makes neither the record nor what waits for an an
   let replies: ReplyTo[] = [];
   const owed = new Set<string>();
   for (let n = 0; n < 100; n++) {
-    const oldest = letGoBy(replies);
-    replies = withReply(replies, at(n));
+    const before = replies;
+    replies = withReply(before, at(n));
     owed.add(at(n).subject);
-    if (oldest !== undefined) owed.delete(oldest.subject);
+    for (const { subject } of letGo(before, replies)) owed.delete(subject);
     expect([...owed]).toEqual(replies.map(({ subject }) => subject));
   }
   expect(replies.length).toBe(16);

@@ -1,6 +1,6 @@
 // A pool in this process against a real nats-server; the provider is a double, since its failures are the point.
 import { expect, test } from "bun:test";
-import { Grant, newUuidV7 } from "../../broker/contract/index.ts";
+import { Grant, newUuidV7, PoolUnavailableError } from "../../broker/contract/index.ts";
 import { until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
 import { testMesh } from "../testing/mesh.ts";
@@ -74,6 +74,21 @@ test("several that ask under one id at once all get its one sandbox at once, or 
     await Promise.all(grants.map((grant) => ann.confirm(grant)));
   }
   expect(mesh.provider.created.length).toBe(2);
+}, 20_000);
+
+test("a request that is refused lets go of nobody who waits under its id: all are told when the records fail", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  mesh.provider.script = () => ({ create: "wait" });
+  const id = newUuidV7();
+  const ask = () => errorOf(ann.acquire({ id }, 10_000));
+  const asked = [ask()];
+  await until("it is being created", () => mesh.provider.creating === 1);
+  // As many addresses as are kept; the last request of the same connection is handled after them.
+  for (let i = 1; i < 16; i++) asked.push(ask());
+  expect((await errorOf(ann.acquire({ id, image: "other" }))).code).toBe("conflict");
+  mesh.records.trouble(new PoolUnavailableError("the disk is full", { reason: "records" }));
+  expect((await Promise.all(asked)).map(({ code }) => code)).toEqual(asked.map(() => "pool_unavailable"));
 }, 20_000);
 
 test("an acquire whose sandbox has ended hears so, and no second one comes of asking again", async () => {

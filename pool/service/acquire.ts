@@ -12,7 +12,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import { letGoBy, type ReplyTo, withReply } from "../lifecycle/record.ts";
+import { letGo, type ReplyTo, withReply } from "../lifecycle/record.ts";
 import { acquireTimeout } from "../lifecycle/timeout.ts";
 import { decide } from "../pace/pace.ts";
 import { type Bucket, fullBucket } from "../pace/token-bucket.ts";
@@ -123,8 +123,9 @@ export class Acquires {
   #attach(tenant: string, key: string, id: string, digest: string, reply: ReplyTo): boolean {
     const live = this.#sandboxes.byLease(tenant, id);
     if (live !== undefined) {
-      this.#letGo(live.record.replies);
+      const { replies } = live.record;
       this.#sandboxes.apply(live, { type: "attach", digest, reply });
+      this.#owe(replies, live.record.replies);
       return true;
     }
     const known = this.#waiting.get(key) ?? this.#refused.get(key);
@@ -133,16 +134,16 @@ export class Acquires {
       throw new ConflictError(`acquire ${id} was sent before with other content`, { field: "id" });
     }
     if ("error" in known) throw known.error;
-    this.#letGo(known.replies);
-    known.replies = withReply(known.replies, reply);
+    const { replies } = known;
+    known.replies = withReply(replies, reply);
+    this.#owe(replies, known.replies);
     this.#runs.extend(known.live, known.head.lease_ms);
     return true;
   }
 
   /** Who has asked too often before is owed no answer at the first address. */
-  #letGo(replies: readonly ReplyTo[] | undefined): void {
-    const oldest = letGoBy(replies);
-    if (oldest !== undefined) this.#core.unanswered.delete(oldest.subject);
+  #owe(before: readonly ReplyTo[] | undefined, after: readonly ReplyTo[] | undefined): void {
+    for (const { subject } of letGo(before, after)) this.#core.unanswered.delete(subject);
   }
 
   #enter(key: string, waiting: Waiting): void {

@@ -1,4 +1,5 @@
 // For tests: records in memory, with the failures of real ones on demand. Several pools may use one after another.
+import type { SandmeshError } from "../../broker/contract/index.ts";
 import { decodeRecord, encodeRecord, type SandboxRecord } from "../lifecycle/record.ts";
 import type { RecordStore } from "../records/store.ts";
 import { decodeRun, encodeRun, type RunRecord } from "../runs/run.ts";
@@ -11,6 +12,17 @@ export class MemoryRecords {
   /** Fences the one before off. */
   open(): MemoryStore {
     return new MemoryStore(this, ++this.#epoch);
+  }
+
+  readonly #troubled: ((error: SandmeshError) => void)[] = [];
+
+  /** Says that nothing becomes durable, as a full disk does. */
+  trouble(error: SandmeshError): void {
+    for (const handle of this.#troubled) handle(error);
+  }
+
+  onTrouble(handle: (error: SandmeshError) => void): void {
+    this.#troubled.push(handle);
   }
 
   isCurrent(epoch: number): boolean {
@@ -86,7 +98,9 @@ export class MemoryStore implements RecordStore {
 
   readonly trouble = undefined;
 
-  onTrouble(): void {}
+  onTrouble(handle: (error: SandmeshError) => void): void {
+    this.#records.onTrouble(handle);
+  }
 
   async close(): Promise<void> {}
 }
