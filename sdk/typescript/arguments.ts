@@ -89,7 +89,7 @@ export function bytesOf(data: string | Uint8Array, field: string): Uint8Array {
 }
 
 /** Throws InvalidRequestError where it is none, such as the name of a signal of processes. */
-export function checkSignal(signal: unknown): void {
+function checkSignal(signal: unknown): void {
   const isOne =
     typeof signal === "object" && signal !== null && "addEventListener" in signal && "aborted" in signal;
   if (signal !== undefined && !isOne) throw invalid("signal", "must be an AbortSignal");

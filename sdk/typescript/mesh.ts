@@ -14,7 +14,7 @@ import {
   type SandboxView,
 } from "../../broker/contract/index.ts";
 import { acquire } from "./acquire.ts";
-import { checkRequest, checkSignal, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
+import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import type { Abortable } from "./files/files.ts";
@@ -234,7 +234,6 @@ export class Mesh implements AsyncDisposable {
   ): Promise<number> {
     const { signal, mustExist, ...rest } = given(options);
     nothingElse(rest);
-    checkSignal(signal);
     if (what instanceof Sandbox) {
       await this.#releaseSandbox(what, signal);
       return 1;
@@ -279,7 +278,6 @@ export class Mesh implements AsyncDisposable {
   ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
     const { on = true, releaseAll = false, signal, ...rest } = given(options);
     nothingElse(rest);
-    checkSignal(signal);
     const request = { on, release_all: releaseAll };
     return this.#caller.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
   }
