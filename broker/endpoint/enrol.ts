@@ -14,6 +14,7 @@ import { type Credentials, createUserKey } from "../credentials/index.ts";
 import { after } from "../link/after.ts";
 import { type ConnectOptions, connect } from "../link/connect.ts";
 import type { Link } from "../link/link.ts";
+import { unlessAborted } from "../link/unless-aborted.ts";
 
 /** One try's answer: the pool writes a record first. */
 const ANSWER_MS = 5_000;
@@ -52,11 +53,11 @@ export async function dial(
   signal?: AbortSignal,
 ): Promise<Link> {
   for (let tryMs = DIAL_MS; ; tryMs *= 2) {
-    if (signal?.aborted) throw new CanceledError("the boot was canceled");
+    if (signal?.aborted) throw canceled();
     const leftMs = Math.ceil(deadline - performance.now());
     try {
       const connecting = connect({ ...options, connectTimeoutMs: Math.max(1, Math.min(tryMs, leftMs)) });
-      return await (signal === undefined ? connecting : unlessAborted(connecting, signal));
+      return await (signal === undefined ? connecting : whileWanted(connecting, signal));
     } catch (error) {
       if (!(error instanceof ConnectionError) || leftMs <= REDIAL_MS) throw error;
       await pause(REDIAL_MS * (0.5 + Math.random()));
@@ -88,17 +89,13 @@ export async function subscribed(link: Link, deadline: number): Promise<void> {
   }
 }
 
+const canceled = (): CanceledError => new CanceledError("the boot was canceled");
+
 /** Does not wait for a connection that nobody wants any more; it is closed when it has come. */
-async function unlessAborted(connecting: Promise<Link>, signal: AbortSignal): Promise<Link> {
-  let abort = () => {};
-  const aborted = new Promise<never>((_, reject) => {
-    abort = () => reject(new CanceledError("the boot was canceled"));
-    signal.addEventListener("abort", abort, { once: true });
-  });
+async function whileWanted(connecting: Promise<Link>, signal: AbortSignal): Promise<Link> {
   try {
-    return await Promise.race([connecting, aborted]);
+    return await unlessAborted(connecting, signal, canceled);
   } finally {
-    signal.removeEventListener("abort", abort);
     if (signal.aborted) connecting.then((link) => link.close()).catch(() => {});
   }
 }

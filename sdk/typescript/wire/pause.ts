@@ -1,5 +1,10 @@
 // A wait that an AbortSignal cuts short, and what an aborted one throws.
-import { CanceledError } from "../../../broker/contract/index.ts";
+import { CanceledError, type ErrorDetail } from "../../../broker/contract/index.ts";
+import { unlessAborted as unlessSignalAborts } from "../../../broker/link/unless-aborted.ts";
+
+/** What a call whose caller's signal has aborted throws, with the signal's reason as the cause. */
+export const canceledBy = (signal: AbortSignal | undefined, detail: ErrorDetail = {}): CanceledError =>
+  new CanceledError("canceled by the caller", { cause: signal?.reason, ...detail });
 
 /** Resolves after `ms`, or as soon as `signal` aborts; never rejects. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
@@ -17,17 +22,10 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
 
 /** As `work`, which goes on where `signal` aborts before its end: that ends the waiting alone, by CanceledError. */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work;
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(new CanceledError("canceled by the caller", { cause: signal.reason }));
-    const end = () => signal.removeEventListener("abort", abort);
-    work.then(resolve, reject).finally(end);
-    if (signal.aborted) abort();
-    else signal.addEventListener("abort", abort);
-  });
+  return signal === undefined ? work : unlessSignalAborts(work, signal, () => canceledBy(signal));
 }
 
-/** Throws CanceledError where the caller's signal has aborted, with its reason as the cause. */
+/** Throws CanceledError where the caller's signal has aborted. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted === true) throw new CanceledError("canceled by the caller", { cause: signal.reason });
+  if (signal?.aborted === true) throw canceledBy(signal);
 }

@@ -1,16 +1,10 @@
 // Guards one stream of answers: the caller's signal, the deadline, the sandbox's loss and silence all end in `stop`,
 // which closes the stream that is being read.
-import {
-  CanceledError,
-  DeadlineError,
-  fromWire,
-  type SandmeshError,
-  type Started,
-} from "../../../broker/contract/index.ts";
+import { DeadlineError, fromWire, type SandmeshError, type Started } from "../../../broker/contract/index.ts";
 import type { AnswerStream } from "../../../broker/link/link.ts";
 import type { Box } from "./box.ts";
 import { seconds } from "./caller.ts";
-import { pause } from "./pause.ts";
+import { canceledBy, pause } from "./pause.ts";
 import type { Waiting } from "./pulse.ts";
 import { Silence } from "./silence.ts";
 
@@ -135,9 +129,8 @@ export class Watch implements Waiting {
   }
 }
 
-function canceled({ signal, started }: WatchOptions): CanceledError {
-  return new CanceledError("canceled by the caller", { cause: signal?.reason, started: started() });
-}
+const canceled = ({ signal, started }: WatchOptions): SandmeshError =>
+  canceledBy(signal, { started: started() });
 
 /** The same error, saying also whose command it is about and whether that had been started. */
 export function aboutCommand(error: SandmeshError, sandbox: string, started: Started): SandmeshError {
