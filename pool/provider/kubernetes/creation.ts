@@ -7,6 +7,7 @@ import {
   ProviderError,
   UnsupportedError,
 } from "../../../broker/contract/index.ts";
+import { canceled, unlessAborted } from "../canceled.ts";
 import type { Created, CreateRequest } from "../provider.ts";
 import type { PodApi } from "./api/pods.ts";
 import type { Informer } from "./informer.ts";
@@ -18,7 +19,7 @@ import type { Log } from "./reflect.ts";
 import type { KubernetesSettings } from "./settings.ts";
 import { checkName, refuseUnsupported } from "./spec.ts";
 import type { Teller } from "./tell.ts";
-import { canceled, FORCED_MS, unlessAborted, within } from "./waiting.ts";
+import { FORCED_MS, within } from "./waiting.ts";
 
 export interface CreationParts {
   settings: KubernetesSettings;

@@ -4,22 +4,6 @@ import { CanceledError } from "../../../broker/contract/index.ts";
 /** After a forced deletion the object is gone as soon as the server has written it. */
 export const FORCED_MS = 15_000;
 
-export const canceled = (sandbox: string): CanceledError =>
-  new CanceledError(`the creation of sandbox ${sandbox} was canceled`, { sandbox });
-
-/** What is shared goes on; only this caller leaves. Throws CanceledError. */
-export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal, sandbox: string): Promise<T> {
-  const { promise: left, reject } = Promise.withResolvers<never>();
-  const leave = (): void => reject(canceled(sandbox));
-  if (signal.aborted) leave();
-  signal.addEventListener("abort", leave, { once: true });
-  try {
-    return await Promise.race([work, left]);
-  } finally {
-    signal.removeEventListener("abort", leave);
-  }
-}
-
 /** Whether `work` was done within `ms`. Throws CanceledError when the signal is aborted meanwhile. */
 export async function within(work: Promise<void>, ms: number, signal: AbortSignal): Promise<boolean> {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();

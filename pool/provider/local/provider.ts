@@ -9,8 +9,8 @@ import {
   randomName,
   type SandboxSpec,
 } from "../../../broker/contract/index.ts";
+import { canceled, unlessAborted } from "../canceled.ts";
 import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
-import { canceled, unlessAborted } from "./canceled.ts";
 import { Cgroups } from "./cgroups.ts";
 import { ExitWatch } from "./exits.ts";
 import { needRoom, providerFault } from "./faults.ts";
