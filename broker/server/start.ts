@@ -4,7 +4,7 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { ConnectionError, decode, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
+import { ConnectionError, decode, errnoOf, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary, inPath } from "./binary.ts";
 import { type ClusterSettings, formatConfig } from "./config.ts";
@@ -247,7 +247,7 @@ function readIfThere(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw error;
   }
 }

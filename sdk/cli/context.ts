@@ -7,6 +7,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
+import { systemErrno } from "../typescript/files/local-errors.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import { EXIT } from "./exit.ts";
@@ -75,8 +76,7 @@ export async function withMesh(
 const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** The reader of our output has gone, as in `sandmesh … | head`: no failure, and nobody to tell it. */
-const isBrokenPipe = (thrown: unknown): boolean =>
-  thrown instanceof Error && "code" in thrown && thrown.code === "EPIPE" && "syscall" in thrown;
+const isBrokenPipe = (thrown: unknown): boolean => systemErrno(thrown) === "EPIPE";
 
 /** For commands that need no mesh. */
 export async function withOutput(

@@ -4,7 +4,7 @@ import { appendFileSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { decode, encode, poolSubject } from "../../broker/contract/index.ts";
+import { decode, encode, errnoOf, poolSubject } from "../../broker/contract/index.ts";
 import { parseCreds } from "../../broker/credentials/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { until } from "../../broker/server/testing.ts";
@@ -36,7 +36,7 @@ function fill(): string {
     try {
       for (;;) appendFileSync(file, Buffer.alloc(size));
     } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "ENOSPC")) throw error;
+      if (errnoOf(error) !== "ENOSPC") throw error;
     }
   }
   return file;

@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { ProviderError, type SandboxSpec } from "../../../broker/contract/index.ts";
+import { errnoOf, ProviderError, type SandboxSpec } from "../../../broker/contract/index.ts";
 
 export const CONTROLLERS = ["cpu", "memory", "pids"] as const;
 export type Controller = (typeof CONTROLLERS)[number];
@@ -233,7 +233,7 @@ function removeGroup(folder: string): boolean {
     rmdirSync(folder);
     return true;
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "ENOENT";
+    return errnoOf(error) === "ENOENT";
   }
 }
 

@@ -1,14 +1,13 @@
 // This machine's own file errors, in the same class as a sandbox's.
-import { FileError } from "../../../broker/contract/index.ts";
+import { errnoOf, FileError } from "../../../broker/contract/index.ts";
 
-const errnoOf = (error: unknown): string | undefined =>
-  error instanceof Error && "code" in error && typeof error.code === "string" && "syscall" in error
-    ? error.code
-    : undefined;
+/** As `errnoOf`, of what a system call threw and nothing else: our own errors have a code, too. */
+export const systemErrno = (error: unknown): string | undefined =>
+  error instanceof Error && "syscall" in error ? errnoOf(error) : undefined;
 
 /** A system error becomes a FileError with its errno name; any other stays what it is. */
 export function localError(path: string | Buffer, error: unknown): unknown {
-  const reason = errnoOf(error);
+  const reason = systemErrno(error);
   if (reason === undefined || !(error instanceof Error)) return error;
   return new FileError(`${path}, on this machine: ${error.message}`, { reason, cause: error });
 }
@@ -26,7 +25,7 @@ export async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work;
   } catch (error) {
-    if (errnoOf(error) === "ENOENT") return undefined;
+    if (systemErrno(error) === "ENOENT") return undefined;
     throw error;
   }
 }
