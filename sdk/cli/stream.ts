@@ -1,9 +1,10 @@
 // A command's output to this process's own streams, and its input from them.
 import { isUtf8 } from "node:buffer";
-import { accessSync, constants, existsSync, writeFileSync } from "node:fs";
+import { constants, existsSync } from "node:fs";
+import { access, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 import { InvalidRequestError, type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
-import { localError } from "../typescript/files/local-errors.ts";
+import { localErrors } from "../typescript/files/local-errors.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
@@ -55,7 +56,7 @@ export async function runCommand(
   // Told before the command runs, whose outcome would have nowhere to go.
   if (file === "") throw new InvalidRequestError("outcome: must name a file", { field: "outcome" });
   if (file !== undefined)
-    withLocalErrors(file, () => accessSync(existsSync(file) ? file : dirname(file), constants.W_OK));
+    await localErrors(file, () => access(existsSync(file) ? file : dirname(file), constants.W_OK));
   const timeout = limitOf(flags);
   const input = flags.interactive === true ? stdin() : undefined;
   const { signal } = context;
@@ -67,14 +68,6 @@ export async function runCommand(
   const result = await box.exec(command, options);
   context.output.result(jsonOf(result), "");
   return report(result.outcome, flags, context);
-}
-
-function withLocalErrors(path: string, work: () => void): void {
-  try {
-    work();
-  } catch (error) {
-    throw localError(path, error);
-  }
 }
 
 /** A command's result as `--json` prints it. */
@@ -101,9 +94,13 @@ export function outputOf(stdout: Uint8Array, stderr: Uint8Array): object {
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Tells how it ended, and gives the exit code for this process. */
-export function report(outcome: Outcome, flags: Pick<RunFlags, "outcome">, context: Context): number {
+export async function report(
+  outcome: Outcome,
+  flags: Pick<RunFlags, "outcome">,
+  context: Context,
+): Promise<number> {
   const { outcome: file } = flags;
-  if (file !== undefined) withLocalErrors(file, () => writeFileSync(file, `${JSON.stringify(outcome)}\n`));
+  if (file !== undefined) await localErrors(file, () => writeFile(file, `${JSON.stringify(outcome)}\n`));
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();
