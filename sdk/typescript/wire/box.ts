@@ -57,8 +57,7 @@ export class Box {
     signal?.addEventListener("abort", stopped);
     if (signal?.aborted === true) stopped();
     const silence = new Silence(this);
-    const waiting = { onTick: (now: number) => silence.look(now), onReconnect: () => undefined };
-    pulse.add(waiting);
+    pulse.add(silence);
     try {
       return await this.caller.sandbox(this.target, verb, request, {
         ...options,
@@ -73,7 +72,7 @@ export class Box {
       throw error;
     } finally {
       silence.end();
-      pulse.delete(waiting);
+      pulse.delete(silence);
       heedLoss();
       signal?.removeEventListener("abort", stopped);
     }

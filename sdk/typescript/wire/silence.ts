@@ -1,5 +1,6 @@
 // Who waits for a sandbox that says nothing asks now and then whether it is there.
 import type { Box } from "./box.ts";
+import type { Waiting } from "./pulse.ts";
 
 /** Nothing heard for this long: the next word of the pool's is heard too. */
 const LISTEN_MS = 1_000;
@@ -11,7 +12,7 @@ const AWAY_QUIET_MS = 1_000;
 type Asked = Pick<Box, "inquire" | "listen" | "waitingBegins" | "waitingEnds">;
 
 /** From its making to its `end` somebody waits for the sandbox. */
-export class Silence {
+export class Silence implements Waiting {
   readonly #box: Asked;
   readonly #begunAt = Date.now();
   /** Called when it was cut off and is back: what it published meanwhile may be lost. */
@@ -36,7 +37,9 @@ export class Silence {
     this.#ended = true;
   }
 
-  look(now: number): void {
+  onReconnect(): void {}
+
+  onTick(now: number): void {
     if (now - this.#begunAt >= LISTEN_MS) this.#box.listen();
     if (now < this.#lookAt) return;
     this.#lookAt = now + QUIET_MS;

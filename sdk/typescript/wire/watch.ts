@@ -97,7 +97,7 @@ export class Watch implements Waiting {
       this.heard();
       this.#stream?.close();
     } else {
-      this.#silence.look(now);
+      this.#silence.onTick(now);
     }
   }
 
