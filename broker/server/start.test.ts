@@ -57,7 +57,9 @@ function processesWith(text: string): string[] {
     try {
       const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
       if (command.includes(text)) found.push(command);
-    } catch {}
+    } catch {
+      // It has ended since the folder was read.
+    }
   }
   return found;
 }

@@ -85,10 +85,10 @@ export class Keeper {
     const { leaseMs } = kept;
     const askedAt = Date.now();
     // It may arrive, whether or not an answer comes; what is sent while the server is away does not, before it is back.
-    const away = this.#connected === undefined || this.#connected.link.awayMs > 0;
+    const caller = this.#connected;
+    const away = caller === undefined || caller.link.awayMs > 0;
     try {
-      if (this.#connected === undefined) throw new ConnectionError("not connected yet");
-      const caller = this.#connected;
+      if (caller === undefined) throw new ConnectionError("not connected yet");
       const timeoutMs = Math.min(5_000, leaseMs / 3);
       await caller.pool("renew", { run, lease_ms: leaseMs }, { timeoutMs, absentMs: 0 });
       kept.renewedAt = askedAt;

@@ -19,11 +19,12 @@ export interface OpenOptions {
 /** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError. */
 export function openLink(settings: Settings, options: OpenOptions): Promise<Link> {
   let last = readCredentials(settings.credentials);
-  // A file that is being written anew is read at the next try.
   const current = () => {
     try {
       last = readCredentials(settings.credentials);
-    } catch {}
+    } catch {
+      // A file that is being written anew is read at the next try.
+    }
     return last;
   };
   return connect({
