@@ -91,7 +91,7 @@ export async function download(
   const content = () => files.pack(remote, { ...options, ...defined({ skipped }) });
   const copy = async () => {
     if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options));
-    else if (there === undefined) await makeFolder(content(), path, found);
+    else if (there === undefined) await localErrors(path, () => makeFolder(content(), path, found));
     // One that was there keeps its own mode and time, and what is in it.
     else await unpackFolder(content(), path);
   };
@@ -118,16 +118,21 @@ async function telling<T>(partial: (() => void) | undefined, work: () => Promise
   }
 }
 
-/** A folder that is new appears whole, or not at all. */
 async function makeFolder(content: AsyncIterable<Uint8Array>, local: Buffer, found: FileStat): Promise<void> {
-  await localErrors(local, () => mkdir(splitPath(local).folder, { recursive: true }));
-  const half = halfOf(local);
-  try {
+  await mkdir(splitPath(local).folder, { recursive: true });
+  await whole(local, async (half) => {
     await unpackFolder(content, half);
-    await localErrors(local, async () => {
-      await dress(half, found);
-      await rename(half, local);
-    });
+    await dress(half, found);
+  });
+}
+
+/** What `make` makes, under another name first, so that a half one is never taken for whole: it appears whole, or not
+ * at all. */
+async function whole(place: Buffer, make: (half: Buffer) => Promise<void>): Promise<void> {
+  const half = halfOf(place);
+  try {
+    await make(half);
+    await rename(half, place);
   } finally {
     await rm(half, { recursive: true, force: true });
   }
@@ -146,8 +151,8 @@ function halfOf(place: Buffer): Buffer {
   ]);
 }
 
-/** A file or a symlink, under another name first, so that a half one is never taken for whole. As cp(1) has it, a file
- * goes to what a symlink leads to, and what is neither file nor folder, such as /dev/stdout, is written to. */
+/** A file or a symlink. As cp(1) has it, a file goes to what a symlink leads to, and what is neither file nor folder, such
+ * as /dev/stdout, is written to. */
 async function put(
   files: Files,
   remote: string,
@@ -169,17 +174,11 @@ async function put(
     place = Buffer.concat([local, SLASH, Buffer.from(posix.basename(remote))]);
   else if (there !== undefined && found.type !== "symlink")
     place = await realpath(local, { encoding: "buffer" });
-  const half = halfOf(place);
-  try {
-    if (found.type === "symlink") await makeLink(half, found);
-    else {
-      await fetchTo(half, "wx");
-      await dress(half, found);
-    }
-    await rename(half, place);
-  } finally {
-    await rm(half, { force: true });
-  }
+  await whole(place, async (half) => {
+    if (found.type === "symlink") return await makeLink(half, found);
+    await fetchTo(half, "wx");
+    await dress(half, found);
+  });
 }
 
 async function writeTo(path: Buffer, flags: string, source: AsyncIterable<Uint8Array>): Promise<void> {
