@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { once } from "node:events";
 import { createServer, connect as dial } from "node:net";
-import { until } from "../../../broker/server/testing.ts";
+import { type TestServer, until } from "../../../broker/server/testing.ts";
 import type { Mesh, Sandbox } from "../../../sdk/typescript/mod.ts";
 import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
 import { liveMesh } from "./mesh.ts";
@@ -72,6 +72,11 @@ const failure = (work: Promise<unknown>): Promise<unknown> =>
     (error: unknown) => error,
   );
 
+async function comeBack(live: { server: TestServer }, mesh: Mesh): Promise<void> {
+  await live.server.restart();
+  await until("it is back", async () => !("code" in Object(await failure(mesh.status()))));
+}
+
 test(
   "with the server gone all that is under way and all that is asked ends as connection_failed, and works when it is back",
   async () => {
@@ -95,8 +100,7 @@ test(
     // A connection to a forwarded port is cut, and ends no process.
     const socket = dial(forward.port, forward.host).on("error", () => undefined);
     await once(socket, "close");
-    await live.server.restart();
-    await until("it is back", async () => !("code" in Object(await failure(mesh.status()))));
+    await comeBack(live, mesh);
     expect((await box.exec("echo back")).stdout.text).toBe("back\n");
   },
   LONG,
@@ -121,8 +125,7 @@ test(
     await live.server.kill();
     await closed;
     echo.close();
-    await live.server.restart();
-    await until("it is back", async () => !("code" in Object(await failure(mesh.status()))));
+    await comeBack(live, mesh);
   },
   LONG,
 );
