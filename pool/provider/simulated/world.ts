@@ -154,6 +154,11 @@ class VirtualSandbox {
     this.#timers.add(clear);
   }
 
+  #clearTimers(): void {
+    for (const clear of this.#timers) clear();
+    this.#timers.clear();
+  }
+
   get #gone(): boolean {
     return this.#removing !== undefined || this.#phase === "failed";
   }
@@ -200,8 +205,7 @@ class VirtualSandbox {
   #over(reason: string): void {
     this.#phase = "failed";
     this.#reason = reason;
-    for (const clear of this.#timers) clear();
-    this.#timers.clear();
+    this.#clearTimers();
   }
 
   /** The endpoint has ended by itself: by the pool's word, or for want of one. */
@@ -229,8 +233,7 @@ class VirtualSandbox {
   }
 
   async #remove(): Promise<void> {
-    for (const clear of this.#timers) clear();
-    this.#timers.clear();
+    this.#clearTimers();
     // One that is just connecting is not gone before that has come to its end.
     this.#stop.abort();
     if (this.#endpoint === undefined) await this.#opening;
