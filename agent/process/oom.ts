@@ -51,10 +51,9 @@ export interface OomKill {
 export class OomKills {
   readonly #limit: string | undefined;
   readonly #now: () => number;
-  #text = Buffer.alloc(512);
+  readonly #buffer = Buffer.alloc(512);
   /** What stood there the last time: mostly the same, and then it is not parsed again. */
-  #before = Buffer.alloc(512);
-  #length = 0;
+  #text = "";
   readonly #events: number | undefined;
   #seen: number;
   #unclaimed: number[] = [];
@@ -70,14 +69,11 @@ export class OomKills {
   #count(): number {
     if (this.#events === undefined) return 0;
     try {
-      const text = this.#text;
-      const length = readSync(this.#events, text, 0, text.length, 0);
-      if (length === this.#length && text.compare(this.#before, 0, length, 0, length) === 0)
-        return this.#seen;
-      this.#text = this.#before;
-      this.#before = text;
-      this.#length = length;
-      return killsIn(text.toString("latin1", 0, length)) ?? this.#seen;
+      const length = readSync(this.#events, this.#buffer, 0, this.#buffer.length, 0);
+      const text = this.#buffer.toString("latin1", 0, length);
+      if (text === this.#text) return this.#seen;
+      this.#text = text;
+      return killsIn(text) ?? this.#seen;
     } catch {
       return this.#seen;
     }
