@@ -21,7 +21,10 @@ export interface ExecutorOptions {
 export function createExecutor({ engine, commands, environment, cwd }: ExecutorOptions): Executor {
   const sessions = lazySessions(async () =>
     (await import("./session/sessions.ts")).createSessions({
-      ...{ engine, environment, cwd, oom: commands.oom },
+      engine,
+      environment,
+      cwd,
+      oom: commands.oom,
       group: () => commands.groups()?.take(),
     }),
   );
@@ -96,7 +99,7 @@ function lazyTrees(load: () => Promise<Trees>): Trees {
 }
 
 /** Files that load on first use. */
-export function lazyFiles(load: () => Promise<Files>): Files {
+function lazyFiles(load: () => Promise<Files>): Files {
   let loaded: Promise<Files> | undefined;
   const files = (): Promise<Files> => (loaded ??= load());
   return {

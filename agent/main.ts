@@ -107,7 +107,7 @@ function workingFolder({ cwd }: Bootstrap): string {
 }
 
 /** Runs the daemon to its end; answers its exit code. */
-export async function runDaemon(args: string[]): Promise<number> {
+async function runDaemon(args: string[]): Promise<number> {
   let options: Options;
   try {
     options = readOptions(args);

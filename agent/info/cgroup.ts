@@ -23,7 +23,7 @@ interface Mount {
 }
 
 /** The cgroup mounts in the text of /proc/self/mountinfo (proc(5)); octal escapes are undone. */
-export function cgroupMounts(mountinfo: string): Mount[] {
+function cgroupMounts(mountinfo: string): Mount[] {
   const mounts: Mount[] = [];
   const plain = (text: string): string =>
     text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));

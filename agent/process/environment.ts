@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 
 /** The launcher renames what would act on the daemon itself (LD_PRELOAD, BUN_OPTIONS, …) by this prefix. */
-export const KEPT_PREFIX = "SANDMESH_KEPT_";
+const KEPT_PREFIX = "SANDMESH_KEPT_";
 /** Every command's processes carry this, with the command's id: how they are found when they have left its session. */
 export const MARKER = "SANDMESH_COMMAND";
 /** The daemon's own settings; what the image had under these names stands behind KEPT_PREFIX. */
@@ -14,7 +14,7 @@ export const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/
 export type Environment = ReadonlyMap<string, string>;
 
 /** Takes apart what /proc/<pid>/environ holds. */
-export function parseEnviron(bytes: Uint8Array): Map<string, string> {
+function parseEnviron(bytes: Uint8Array): Map<string, string> {
   const variables = new Map<string, string>();
   for (const entry of Buffer.from(bytes).toString("latin1").split("\0")) {
     const equals = entry.indexOf("=");

@@ -17,7 +17,7 @@ import { FailedStart } from "./shell-process.ts";
 import { findSessionShell } from "./shells.ts";
 
 /** Open at once in one sandbox. */
-export const MAX_SESSIONS = 64;
+const MAX_SESSIONS = 64;
 /** Names of closed ones are remembered, to tell why they are not open. */
 const MAX_REMEMBERED = 1000;
 /** Between SIGTERM and SIGKILL when a session is closed, ms. */
