@@ -247,7 +247,6 @@ export class Command implements RunningCommand, EngineListener {
   #forget(): void {
     this.#stdin = this.#exit = this.#closed = this.#ending = this.#tree = this.#early = undefined;
     this.#group?.release();
-    if (this.#group?.folder === -1) this.#group = undefined;
     this.#context.done(this);
   }
 
