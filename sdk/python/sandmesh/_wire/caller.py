@@ -17,7 +17,7 @@ from ..errors import (
 )
 from .arguments import check_arguments
 from .codec import encode, parse_answer
-from .link import Link
+from .link import Heed, Link
 from .lost import may_be_lost
 from .subjects import POOL, pool_subject, sandbox_subject
 
@@ -40,10 +40,6 @@ class Target:
 
     sandbox: str
     fence: dict[str, Any]
-
-
-Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
-"""Calls what it is given when the waiting is over for another reason; returns what takes that back."""
 
 
 def nothing() -> None:

@@ -34,6 +34,9 @@ from .subjects import reply_subject, reply_wildcard
 
 log = logging.getLogger("sandmesh")
 
+Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
+"""Calls what it is given when the waiting is over for another reason; returns what takes that back."""
+
 # A server that hangs ends no connection: two of these later it is given up.
 PING_INTERVAL_S = 5
 _REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
@@ -159,7 +162,7 @@ class Link:
         subject: str,
         data: bytes,
         timeout: float,
-        heed: Callable[[Callable[[SandmeshError], None]], Callable[[], None]] | None = None,
+        heed: Heed | None = None,
     ) -> bytes:
         """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError, and what
         ``heed`` tells meanwhile."""
