@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import os
 import stat as stat_module
 import tempfile
@@ -18,7 +17,7 @@ from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
 from ._wire.parts import parts_of, send_parts, split
-from ._wire.tree import local_errors, local_path, pack_tree, unpack_tree
+from ._wire.tree import local_errors, local_path, pack_tree, unpack_tree, whole
 from .errors import FileError, InvalidRequestError, NotFoundError
 
 Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
@@ -274,17 +273,15 @@ class Files:
 
     async def _download_file(self, path: str, info: FileStat, target: Path) -> None:
         await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
-        handle, name = await asyncio.to_thread(tempfile.mkstemp, dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
+        with whole(target) as half:
+            with await asyncio.to_thread(open, half, "xb", opener=_private) as file:
                 async for part in self.read_parts(path):
                     await asyncio.to_thread(file.write, part)
-            os.chmod(name, info.mode & 0o777)
-            os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+            half.chmod(info.mode & 0o777)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 async def _blocks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:

@@ -59,15 +59,24 @@ def unpack_tree(archive: IO[bytes], target: Path) -> None:
     if target.exists():
         _unpack(archive, target)
         return
-    # A folder that is new appears whole, or not at all.
     target.parent.mkdir(parents=True, exist_ok=True)
-    half = target.parent / f".{uuid.uuid4()}.part"
-    half.mkdir()
-    try:
+    with whole(target) as half:
+        half.mkdir()
         _unpack(archive, half)
-        half.rename(target)
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Another name beside it, for what the block makes: it appears whole, or not at all."""
+    half = target.parent / f".{uuid.uuid4()}.part"
+    try:
+        yield half
+        half.replace(target)
     except BaseException:
-        shutil.rmtree(half, ignore_errors=True)
+        if half.is_dir():
+            shutil.rmtree(half, ignore_errors=True)
+        else:
+            half.unlink(missing_ok=True)
         raise
 
 
