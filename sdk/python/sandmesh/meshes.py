@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +189,7 @@ class Mesh:
             self._renewer.disown()
 
     def _run_unknown(self, run: str) -> None:
-        """From the renewing thread: the pool does not know the run (any more)."""
+        """The pool does not know the run (any more)."""
 
         def look() -> None:
             for held in self._tenure.held:
@@ -197,15 +197,15 @@ class Mesh:
                     target, lifeline = Target(held.sandbox, {"lease": held.lease}), held.lifeline
                     self._caller.behind(Box(self._caller, self._pulse, lifeline, target, run).inquire())
 
-        try:
-            self._loop.call_soon_threadsafe(look)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
-            return
+        self._from_renewals(look)
 
     def _run_lapsed(self, run: str, lease_s: float, renewed_at: float) -> None:
-        """From the renewing thread."""
+        self._from_renewals(self._tenure.lapsed, run, lease_s, renewed_at)
+
+    def _from_renewals(self, tell: Callable[..., None], *what: Any) -> None:
+        """What the renewing thread tells goes to the loop's own."""
         try:
-            self._loop.call_soon_threadsafe(self._tenure.lapsed, run, lease_s, renewed_at)
+            self._loop.call_soon_threadsafe(tell, *what)
         except RuntimeError:  # the loop is closed: nobody is left to be told
             return
 
