@@ -79,6 +79,9 @@ async def test_files(local: Backend, tmp_path: Path) -> None:
         assert await files.read("/tmp/big") == big
         assert await files.read("/tmp/big", offset=1_000_000, length=1_500_000) == big[1_000_000:2_500_000]
         assert (await files.read("/proc/self/status")).startswith(b"Name:")
+        longest = tmp_path / ("n" * 255)
+        await files.download("/tmp/big", longest)
+        assert longest.read_bytes() == big and os.listdir(tmp_path) == [longest.name]
 
 
 async def test_this_machines_own_file_errors_are_of_the_same_class(local: Backend, tmp_path: Path) -> None:
