@@ -12,6 +12,8 @@ export interface ChildOptions {
 
 export interface Child {
   readonly pid: number;
+  /** At once; it is started again. */
+  kill(): void;
   /** SIGTERM, then after `graceMs` SIGKILL; resolves when it is gone. */
   stop(graceMs: number): Promise<void>;
 }
@@ -51,6 +53,9 @@ export function keepRunning(options: ChildOptions): Child {
   return {
     get pid() {
       return process.pid;
+    },
+    kill() {
+      process.kill("SIGKILL");
     },
     async stop(graceMs) {
       stopping = true;

@@ -7,38 +7,33 @@ import { pino } from "pino";
 import * as v from "valibot";
 import {
   check,
-  DrainAnswer,
-  encode,
+  DeadlineError,
   InvalidRequestError,
   PoolUnavailableError,
-  parseAnswer,
-  poolSubject,
   RenewAnswer,
-  StatusAnswer,
   toSandmeshError,
-  UnreachableError,
 } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
+import { askPool, drain, TENANT, untilPoolAnswers } from "./ask-pool.ts";
 import { type Child, keepRunning, lastLine } from "./child.ts";
 import { claimHome, claimOf, type HomePaths, homePaths, makeHome } from "./home.ts";
 import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
 
-const TENANT = "default";
 const OPERATOR = "operator";
 const ROOT = join(import.meta.dir, "..", "..");
-/** The pool's first start opens its stream: a second or two on a slow disk. */
-const POOL_START_MS = 30_000;
 /** What the pool's process says of settings that cannot be: starting it again does not help. */
 const POOL_REFUSES = "status 2";
-/** All sandboxes are to be gone by then; what is not is said, and the provider's own backstop remains. */
-const DRAIN_MS = 60_000;
-
 /** How often the pool is asked whether its records can be written; and what the disk must have for another try. */
 const RECORDS_MS = 5_000;
+/** So many of these questions unanswered in a row, each for 10 s, and the pool hangs: 45 s at most. */
+const POOL_UNANSWERED = 3;
+/** What does not answer the pings for 12 s (broker/link), and for so long takes no new connection, hangs: in time before its
+ * clients give it up for gone, after 60 s. */
+const NATS_HANGS_MS = 20_000;
 const ROOM_BYTES = 1024 ** 2;
 /** How often the supervisor looks whether the home is still its own. */
 const CLAIM_MS = 1_000;
@@ -82,47 +77,6 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
   writePrivate(paths.poolConfig, `${JSON.stringify(config, null, 2)}\n`);
 }
 
-async function askPool<S extends v.GenericSchema<unknown, unknown>>(
-  link: Link,
-  verb: string,
-  request: object,
-  answer: S,
-): Promise<v.InferOutput<S>> {
-  const message = await link.request("pool", poolSubject(TENANT, verb), encode(request), {
-    timeoutMs: 10_000,
-  });
-  return parseAnswer(answer, message.data);
-}
-
-/** Asks until the pool answers: nothing else tells that it has subscribed. Nobody listening is told at once, so this
- * costs one round trip each 10 ms while it starts. */
-async function untilPoolAnswers(link: Link): Promise<void> {
-  const deadline = Date.now() + POOL_START_MS;
-  for (;;) {
-    try {
-      await askPool(link, "status", {}, StatusAnswer);
-      return;
-    } catch (error) {
-      if (!(error instanceof UnreachableError || error instanceof PoolUnavailableError)) throw error;
-      if (Date.now() > deadline)
-        throw new PoolUnavailableError("the pool did not start; see its log", { cause: error });
-      await Bun.sleep(10);
-    }
-  }
-}
-
-/** Releases all that is there and waits for it; the number that remained. */
-async function drain(link: Link): Promise<number> {
-  const deadline = Date.now() + DRAIN_MS;
-  let remaining = Number.POSITIVE_INFINITY;
-  while (Date.now() < deadline) {
-    remaining = (await askPool(link, "drain", { release_all: true }, DrainAnswer)).remaining;
-    if (remaining === 0) break;
-    await Bun.sleep(50);
-  }
-  return remaining;
-}
-
 class Mesh {
   readonly #paths: HomePaths;
   readonly #options: v.InferOutput<typeof UpOptions>;
@@ -164,6 +118,12 @@ class Mesh {
       urls: [server.url],
       credentials: server.keys.mintUser({ tenant: TENANT, user: OPERATOR }),
       name: "supervisor",
+      goneAfterMs: NATS_HANGS_MS,
+    });
+    this.#operator.onGone(() => {
+      this.#log.warn({}, "nats-server does not answer; starting it again");
+      // Of no effect where it has ended already.
+      void this.#server?.stop();
     });
     await Promise.race([untilPoolAnswers(this.#operator), refused.promise]);
     const { credentials, observer, mesh } = this.#paths;
@@ -174,19 +134,28 @@ class Mesh {
     writePrivate(observer, formatCreds(server.keys.mintObserver({ tenant: TENANT })));
     const address = { url: server.url, credentials };
     writePrivate(mesh, `${JSON.stringify(address)}\n`);
-    this.#watchRecords();
+    this.#watchPool(this.#operator);
     this.#log.info({ url: server.url, pool: this.#pool.pid, nats: server.pid }, "up");
     return address;
   }
 
-  /** After a disk that was full nats-server takes no record until it is started again, however much room there is. */
-  #watchRecords(): void {
+  /** After a disk that was full nats-server takes no record until it is started again, however much room there is. And a
+   * pool that hangs is told by that it answers nothing. */
+  #watchPool(operator: Link): void {
+    let unanswered = 0;
     const look = async (): Promise<void> => {
-      if (this.#stopping || this.#operator === undefined) return;
+      if (this.#stopping) return;
       // Of no run: while they can be written it is not found.
-      const answer = await askPool(this.#operator, "renew", { run: "none" }, RenewAnswer).catch(
+      const answer = await askPool(operator, "renew", { run: "none" }, RenewAnswer).catch(
         (error: unknown) => error,
       );
+      if (this.#stopping) return;
+      unanswered = answer instanceof DeadlineError && operator.awayMs === 0 ? unanswered + 1 : 0;
+      if (unanswered === POOL_UNANSWERED) {
+        this.#log.warn({}, "the pool does not answer; starting it again");
+        unanswered = 0;
+        this.#pool?.kill();
+      }
       if (!(answer instanceof PoolUnavailableError && answer.reason === "records")) return;
       const { bsize, bavail } = statfsSync(this.#paths.nats);
       if (this.#stopping || bsize * bavail < ROOM_BYTES) return;

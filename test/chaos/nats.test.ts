@@ -1,5 +1,6 @@
 // nats-server killed or frozen: connections come back by themselves, commands end right and exactly once.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { isAlive } from "../../broker/server/testing.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
 import { ChaosMesh, counted, LEASE_MS, LONG, settled } from "./mesh.ts";
@@ -152,4 +153,16 @@ describe("nats-server frozen", () => {
     expect(box.lost).toBeUndefined();
     expect((await box.exec("cat /tmp/f")).stdout.text).toBe("kept\n");
   });
+
+  test("for good, is ended and started again, and the sandbox works on", async () => {
+    const client = await mesh.connect({ lease: "120s" });
+    await using box = await client.acquire({ image: "host" });
+    const running = box.exec("sleep 1; echo went on");
+    const pid = mesh.pid("nats");
+    mesh.freeze(pid);
+    await eventually("it is ended", () => !isAlive(pid), 80_000);
+    expect((await running).stdout.text).toBe("went on\n");
+    expect(mesh.pid("nats")).not.toBe(pid);
+    expect(box.lost).toBeUndefined();
+  }, 120_000);
 });

@@ -1,5 +1,6 @@
 // The pool killed or frozen: what is leased works on as if nothing had happened, and what was under way ends typed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { isAlive } from "../../broker/server/testing.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
 import { ChaosMesh, counted, LEASE_MS, settled } from "./mesh.ts";
@@ -98,4 +99,16 @@ describe("the pool frozen", () => {
     expect(box.lost).toBeUndefined();
     expect((await box.exec("cat /tmp/f")).stdout.text).toBe("kept\n");
   });
+
+  test("for good, is ended and started again, and the sandbox and acquires work on", async () => {
+    const client = await mesh.connect({ lease: "120s" });
+    await using box = await client.acquire({ image: "host" });
+    const pid = mesh.pid("pool");
+    mesh.freeze(pid);
+    await eventually("it is ended", () => !isAlive(pid), 90_000);
+    await using another = await client.acquire({ image: "host" });
+    expect((await another.exec("echo new")).stdout.text).toBe("new\n");
+    expect((await box.exec("echo old")).stdout.text).toBe("old\n");
+    expect(box.lost).toBeUndefined();
+  }, 150_000);
 });
