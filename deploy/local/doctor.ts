@@ -4,8 +4,9 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { toSandmeshError } from "../../broker/contract/index.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
-import { diagnose as diagnoseLocal } from "../../pool/provider/local/index.ts";
+import { DAEMON_PROGRAM, diagnose as diagnoseLocal } from "../../pool/provider/local/index.ts";
 import { homePaths, runningSupervisor } from "./home.ts";
+import { DAEMON_DIR } from "./left.ts";
 
 export interface Finding {
   check: string;
@@ -39,15 +40,14 @@ async function programs(): Promise<Finding[]> {
     (path) => ({ ok: true, detail: path }),
     (error) => ({ ok: false, detail: toSandmeshError(error).message, fix: "bash deploy/setup" }),
   );
-  const daemon = join(import.meta.dir, "..", "..", "dist", "daemon");
-  const built = existsSync(daemon);
+  const built = existsSync(join(DAEMON_DIR, DAEMON_PROGRAM));
   return [
     { check: "bun", ok: true, detail: Bun.version, needed: true },
     { check: "nats-server", needed: true, ...server },
     {
       check: "daemon",
       ok: built,
-      detail: built ? "built" : "not built",
+      detail: built ? "built" : `not in ${DAEMON_DIR}`,
       fix: "bash deploy/setup",
       needed: true,
     },

@@ -5,6 +5,9 @@ import { createLocalProvider, leftovers } from "../../pool/provider/local/index.
 import { type HomePaths, removeOwn, runningSupervisor } from "./home.ts";
 import { endServices } from "./services.ts";
 
+/** Where `bash deploy/setup` builds the daemon. */
+export const DAEMON_DIR = join(import.meta.dir, "..", "..", "dist", "daemon");
+
 export interface LeftOnMachine {
   sandboxes: number;
   processes: number;
@@ -43,7 +46,7 @@ export async function endLocal(paths: HomePaths, log: Logger): Promise<void> {
 export function localSettings(paths: HomePaths, nats: string) {
   return {
     stateDir: paths.local,
-    daemonDir: join(import.meta.dir, "..", "..", "dist", "daemon"),
+    daemonDir: DAEMON_DIR,
     natsUrl: nats,
     // The mesh's own keys and credentials are nothing for a sandbox that sees this machine's files.
     hide: [paths.home],

@@ -10,11 +10,11 @@ import {
   NotFoundError,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
-import { removeEmptyGroups } from "../../pool/provider/local/index.ts";
+import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
 import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
 import { type HomePaths, homePaths, isAlive, makeHome, removeOwn, runningSupervisor } from "./home.ts";
-import { clearLeft, leftBehind } from "./left.ts";
+import { clearLeft, DAEMON_DIR, leftBehind } from "./left.ts";
 import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 
@@ -51,12 +51,14 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
 }
 
 /** Starts a mesh in `home`, or answers the one that is up there. Throws InvalidRequestError that names the setting of
- * the pool at fault, FileError where the home cannot be made, ConnectionError with what the log says. */
+ * the pool at fault, FileError where the home cannot be made, ProviderError where the daemon was not built, ConnectionError
+ * with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
   checkPoolSettings(options.pool ?? {});
   const paths = makeHome(home);
   const there = await addressOfOther(paths);
   if (there !== undefined) return { ...there, already: true };
+  if (options.providers?.includes("local") ?? true) needDaemon(DAEMON_DIR, "no mesh was started");
   const logFile = join(paths.logs, "supervisor.log");
   const log = openSync(logFile, "a", 0o600);
   const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), home], {

@@ -1,5 +1,7 @@
 // The system's errors on the provider's own files, as errors that say what failed and may cross the wire.
+import { existsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
+import { join } from "node:path";
 import { ProviderError, SandmeshError } from "../../../broker/contract/index.ts";
 
 const WORDS: Record<string, string> = {
@@ -35,5 +37,17 @@ export async function needRoom(stateDir: string, sandbox: string): Promise<void>
   throw new ProviderError(
     `sandbox ${sandbox} could not be started: ${WORDS.ENOSPC} (${Math.floor(left / 1024)} KiB are left in ${stateDir})`,
     { sandbox, reason: "ENOSPC" },
+  );
+}
+
+/** In the daemon's folder, what a sandbox starts with. */
+export const DAEMON_PROGRAM = "sandmesh-agent";
+
+/** Throws ProviderError where the daemon's folder is not there, or is not one. `whatFailed` begins the message. */
+export function needDaemon(daemonDir: string, whatFailed: string, sandbox?: string): void {
+  if (existsSync(join(daemonDir, DAEMON_PROGRAM))) return;
+  throw new ProviderError(
+    `${whatFailed}: the daemon is not in ${daemonDir}: run \`bash deploy/setup\` in the checkout, which builds it`,
+    { reason: "ENOENT", ...(sandbox === undefined ? {} : { sandbox }) },
   );
 }

@@ -13,7 +13,7 @@ import { canceled, unlessAborted } from "../canceled.ts";
 import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
 import { Cgroups } from "./cgroups.ts";
 import { ExitWatch } from "./exits.ts";
-import { needRoom, providerFault } from "./faults.ts";
+import { DAEMON_PROGRAM, needDaemon, needRoom, providerFault } from "./faults.ts";
 import { Images } from "./image/image.ts";
 import { launchError } from "./launch/error.ts";
 import { Launcher } from "./launch/launcher.ts";
@@ -156,6 +156,8 @@ class Local implements LocalProvider {
     const image = await unlessAborted(this.#images.resolve(spec.image), signal, sandbox);
     const limited = this.#limits.of(spec);
     await needRoom(this.#layout.stateDir, sandbox);
+    const { daemonDir, daemonArgv } = this.#options;
+    if (daemonArgv === undefined) needDaemon(daemonDir, `sandbox ${sandbox} could not be started`, sandbox);
     const uid = this.#begin(request);
     try {
       if (spec.network !== "host") await this.#relay.add(sandbox);
@@ -168,8 +170,8 @@ class Local implements LocalProvider {
         diskBytes: this.#limits.diskBytes(limited),
         shmBytes: this.#limits.shmBytes(limited),
         root: this.#root,
-        daemonDir: this.#options.daemonDir,
-        daemonArgv: this.#options.daemonArgv ?? [`${INSIDE}/daemon/sandmesh-agent`],
+        daemonDir,
+        daemonArgv: daemonArgv ?? [`${INSIDE}/daemon/${DAEMON_PROGRAM}`],
         hide: this.#options.hide ?? [],
         isolation: this.notIsolated(spec),
       });

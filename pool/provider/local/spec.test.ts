@@ -1,7 +1,12 @@
 // What is refused before anything is made, and what is said to be shared.
 import { expect, test } from "bun:test";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { check, SandboxSpec } from "../../../broker/contract/index.ts";
+import { createLocalProvider } from "./provider.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
+import { requestFor, signal } from "./testing.ts";
 
 const refuse = (wish: object): unknown => {
   try {
@@ -60,4 +65,16 @@ test("a limit that the kernel will not hold is said, each by itself", () => {
   expect(all).toContain("cpu: no limit was asked for");
   expect(all).not.toContain("processes");
   expect(all).not.toContain("memory");
+});
+
+test("a daemon that was not built, or whose folder was removed, is told with its path and what to do", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-spec-"));
+  const daemonDir = join(folder, "none");
+  const log = { info: () => undefined, warn: () => undefined };
+  const provider = createLocalProvider({ stateDir: folder, daemonDir, natsUrl: "127.0.0.1:1", log });
+  const refused = await provider.create(requestFor("sb-none", {}), signal()).catch((error: unknown) => error);
+  await provider.end(signal());
+  await rm(folder, { recursive: true });
+  expect(refused).toMatchObject({ code: "provider_failed", reason: "ENOENT", sandbox: "sb-none" });
+  expect(String(refused)).toContain(`${daemonDir}: run \`bash deploy/setup\``);
 });
