@@ -39,6 +39,8 @@ const Order = v.variant("do", [
   v.object({ do: v.literal("sandbox_credentials"), sandbox: v.string() }),
   v.object({ do: v.literal("user_credentials"), user: v.string(), tenant: v.optional(v.string(), TENANT) }),
   v.object({ do: v.literal("observer_credentials") }),
+  /** What the pool says. */
+  v.object({ do: v.literal("publish"), subject: v.string(), text: v.string() }),
 ]);
 type Order = v.InferOutput<typeof Order>;
 
@@ -91,6 +93,12 @@ async function obey({ server, provider }: Mesh, order: Order): Promise<Record<st
       return { credentials: formatCreds(server.keys.mintUser({ tenant: order.tenant, user: order.user })) };
     case "observer_credentials":
       return { credentials: formatCreds(server.keys.mintObserver({ tenant: TENANT })) };
+    case "publish": {
+      const link = await server.pool();
+      link.publish(order.subject, Buffer.from(order.text));
+      await link.flush();
+      return {};
+    }
   }
 }
 

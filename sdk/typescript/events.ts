@@ -2,11 +2,10 @@
 import * as v from "valibot";
 import {
   check,
-  decode,
   EVENTS,
   eventWildcard,
   Id,
-  PoolEvent,
+  type PoolEvent,
   parseSubject,
   runEventSubject,
 } from "../../broker/contract/index.ts";
@@ -14,6 +13,7 @@ import type { Message } from "../../broker/link/link.ts";
 import { given, nothingElse } from "./arguments.ts";
 import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
+import { poolEventOf } from "./wire/news.ts";
 import { throwIfAborted } from "./wire/pause.ts";
 
 export interface EventFilter {
@@ -39,8 +39,8 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
   const take = (message: Message) => {
     const subject = parseSubject(message.subject);
     if (subject?.kind !== "event" || subject.scope === "sandbox") return;
-    const event = check(PoolEvent, decode(message.data));
-    if (!matches(event, filter)) return;
+    const event = poolEventOf(message.data);
+    if (event === undefined || !matches(event, filter)) return;
     waiting.push(event);
     if (waiting.length > MAX_WAITING) waiting.shift();
     wake();

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 
 import pytest
 from conftest import Backend, until_async
@@ -12,6 +14,8 @@ import sandmesh
 from sandmesh import Canceled, Exited, NotStarted
 from sandmesh._wire import renewal
 from sandmesh._wire.ids import new_uuid7
+from sandmesh._wire.news import hear_losses
+from sandmesh._wire.subjects import run_event_subject
 
 
 async def test_a_started_command_outlives_its_client_and_is_followed_by_its_id(local: Backend) -> None:
@@ -133,6 +137,29 @@ async def test_losses_are_told_as_they_happen_and_events_too(backend: Backend) -
         await mesh.close()
         with pytest.raises(sandmesh.ConnectionError):
             await following
+
+
+async def test_an_event_of_a_newer_pool_or_none_at_all_is_passed_over_in_silence_and_the_next_one_heard(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend.connect() as mesh:
+        link = mesh._caller.link
+        losses: list[tuple[str, str]] = []
+        stop = await hear_losses(link, "newer", lambda *loss: losses.append(loss))
+        events = mesh.run("newer").events()
+        following = asyncio.ensure_future(anext(events))
+        await until_async("it listens", lambda: len(link._nc._subs) > 5)
+        await link._nc.flush()
+        lost = {"what": "lost", "at": "2026-01-01T00:00:00.000Z", "run": "newer", "sandbox": "sb-1", "reason": "gone"}
+        caplog.set_level(logging.DEBUG, "sandmesh")
+        for text in ("nonsense", "{", '{"what":"lost"}', json.dumps({**lost, "what": "melted"}), json.dumps(lost)):
+            backend.order("publish", subject=run_event_subject("acme", "newer", "lost"), text=text)
+        await until_async("the loss is heard", lambda: losses != [])
+        assert losses == [("sb-1", "gone")]
+        assert (await following).sandbox == "sb-1"
+        assert caplog.records == []
+        stop()
+        await events.aclose()
 
 
 async def test_a_detached_sandbox_is_neither_released_nor_renewed(backend: Backend) -> None:

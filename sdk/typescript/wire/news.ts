@@ -1,8 +1,24 @@
 // What the pool tells of the sandboxes of a run.
-import { check, decode, PoolEvent, runEventSubject } from "../../../broker/contract/index.ts";
+import {
+  check,
+  decode,
+  InvalidRequestError,
+  PoolEvent,
+  runEventSubject,
+} from "../../../broker/contract/index.ts";
 import type { Link } from "../../../broker/link/link.ts";
 
 const LOSSES = ["lost", "expired", "released", "failed"] as const;
+
+/** Undefined for one that this version does not know, a newer pool's: what it is about is found out by asking. */
+export function poolEventOf(data: Uint8Array): PoolEvent | undefined {
+  try {
+    return check(PoolEvent, decode(data));
+  } catch (error) {
+    if (error instanceof InvalidRequestError) return undefined;
+    throw error;
+  }
+}
 
 /** Calls `tell` with each sandbox of the run that ends, and why. Returns what ends it. */
 export function hearLosses(
@@ -12,8 +28,8 @@ export function hearLosses(
 ): () => void {
   const subscriptions = LOSSES.map((what) =>
     link.subscribe(runEventSubject(link.tenant, run, what), ({ data }) => {
-      const event = check(PoolEvent, decode(data));
-      if (event.sandbox !== undefined) tell(event.sandbox, event.reason ?? event.what);
+      const event = poolEventOf(data);
+      if (event?.sandbox !== undefined) tell(event.sandbox, event.reason ?? event.what);
     }),
   );
   return () => {
