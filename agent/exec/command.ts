@@ -32,7 +32,8 @@ export class Command implements RunningCommand, EngineListener {
   #attempt: Attempt | undefined;
   readonly #sink: CommandSink;
   readonly #startedAt: number;
-  #group: Membership | undefined;
+  /** Its cgroup, where it has one: to be told as soon as it has begun. */
+  group: Membership | undefined;
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
@@ -59,10 +60,9 @@ export class Command implements RunningCommand, EngineListener {
     this.#startedAt = performance.now();
   }
 
-  /** Begins, in `group` where it has one; answers a negative errno where the engine could not take it. */
-  start(packed: Buffer, { stdin, stdin_open, pty, timeout_ms }: ParsedExec, group?: Membership): number {
+  /** Begins; answers a negative errno where the engine could not take it. */
+  start(packed: Buffer, { stdin, stdin_open, pty, timeout_ms }: ParsedExec): number {
     const { engine } = this.#context;
-    this.#group = group;
     this.#handle = engine.start(packed, this);
     if (this.#handle < 0) return this.#handle;
     const terminal = pty !== undefined;
@@ -137,7 +137,7 @@ export class Command implements RunningCommand, EngineListener {
   }
 
   #members(): number[] {
-    return this.#pid === 0 ? [] : findTree(this.id, this.#pid, this.#group);
+    return this.#pid === 0 ? [] : findTree(this.id, this.#pid, this.group);
   }
 
   // ---- its end ----
@@ -153,7 +153,7 @@ export class Command implements RunningCommand, EngineListener {
     endTree({
       find: () => this.#members(),
       watch: (pid, gone) => engine.watch(pid, gone),
-      killAll: this.#group && (() => this.#group?.kill()),
+      killAll: this.group && (() => this.group?.kill()),
       graceMs: this.#graceMs,
       ended: (killed, hard) => {
         this.#tree = { killed, hard };
@@ -223,7 +223,7 @@ export class Command implements RunningCommand, EngineListener {
     const exit = this.#exit;
     const durationMs = (this.#exitAt === 0 ? performance.now() : this.#exitAt) - this.#startedAt;
     // Looking through /proc costs more than a short command: only where something is known to live on.
-    const livesOn = exit?.groupAlive || this.#closed?.held || this.#group?.populated;
+    const livesOn = exit?.groupAlive || this.#closed?.held || this.group?.populated;
     const left = exit !== undefined && livesOn ? this.background().length : 0;
     this.#sink.ended({
       outcome,
@@ -246,7 +246,7 @@ export class Command implements RunningCommand, EngineListener {
 
   #forget(): void {
     this.#stdin = this.#exit = this.#closed = this.#ending = this.#tree = this.#early = undefined;
-    this.#group?.release();
+    this.group?.release();
     this.#context.done(this);
   }
 

@@ -6,8 +6,8 @@ import type { Environment } from "../process/environment.ts";
 import { OomKills } from "../process/oom.ts";
 import { Command, type CommandContext } from "./command.ts";
 import { type Attempt, noPipes, notStarted } from "./failure.ts";
-import type { Groups } from "./groups.ts";
-import { BaseEnvironment, packRequest } from "./request.ts";
+import type { Groups, Membership } from "./groups.ts";
+import { BaseEnvironment, packRequest, tookSpare } from "./request.ts";
 import { hasRoom } from "./room.ts";
 import { findShells, type Shell } from "./shell.ts";
 import { endTree, readProcesses, treeOf } from "./tree.ts";
@@ -35,7 +35,8 @@ const NOTHING: RunningCommand = {
 };
 
 /** A group costs 15 to 20 µs a command, some 2 % of one that does nothing: those have one that are meant to be ended, or
- * live long. A plain one without a time limit is ended, if it is canceled, as far as tree.ts finds it. */
+ * live long, and shell lines, since a spare shell waits in one. A plain program without a time limit is ended, if it is
+ * canceled, as far as tree.ts finds it. */
 const needsGroup = ({ timeout_ms, stdin_open, pty, wait }: ParsedExec): boolean =>
   timeout_ms !== undefined || stdin_open || pty !== undefined || wait === "all";
 
@@ -50,6 +51,8 @@ export class Commands {
   #groups: { found: Groups | undefined } | undefined;
   /** Whether the sandbox has room for a spare shell; undefined until the first line has come. */
   #room: boolean | undefined;
+  /** Where the spare shell waits, or the next one will. */
+  #ofSpare: Membership | undefined;
   #idle: (() => void) | undefined;
 
   constructor(options: CommandsOptions) {
@@ -95,15 +98,20 @@ export class Commands {
     const stdin = request.stdin_open || (request.stdin !== undefined && request.stdin.length > 0);
     const spare = request.shell !== undefined && this.#hasRoom();
     const attempt: Attempt = { program: argv[0] ?? "", cwd, user: request.user };
-    const group = needsGroup(request) ? this.groups()?.take() : undefined;
+    const own = spare || needsGroup(request) ? this.groups()?.take() : undefined;
+    if (spare) this.#ofSpare ??= this.groups()?.take();
     const command = new Command(id, request, attempt, sink, this.#context);
     // Added first: the engine's word of the end may come at any time after the start.
     this.#running.add(command);
-    const launch = { id, argv, cwd, user, stdin, spare, cgroup: group?.folder };
-    const result = command.start(packRequest(request, launch, this.#base), request, group);
-    if (result >= 0) return command;
+    const groups = { cgroup: own?.folder, spareCgroup: this.#ofSpare?.folder };
+    const packed = packRequest(request, { id, argv, cwd, user, stdin, spare, ...groups }, this.#base);
+    const result = command.start(packed, request);
+    if (result >= 0) {
+      command.group = tookSpare(packed) ? this.#changeWithSpare(own) : own;
+      return command;
+    }
     this.#running.delete(command);
-    group?.release();
+    own?.release();
     return fail(noPipes(-result, attempt));
   }
 
@@ -131,6 +139,13 @@ export class Commands {
     const processes = readProcesses();
     const own = new Set(processes.filter(({ parent }) => parent === self).map(({ pid }) => pid));
     return treeOf(processes, -1, (pid) => own.has(pid), self);
+  }
+
+  /** The spare shell has become a command, with its group; the next one waits in what would have been the command's. */
+  #changeWithSpare(own: Membership | undefined): Membership | undefined {
+    const group = this.#ofSpare;
+    this.#ofSpare = own;
+    return group;
   }
 
   #hasRoom(): boolean {

@@ -1,6 +1,7 @@
 // What a cgroup holds of a command, and what escapes without one. Where this user may make no cgroups only the second.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { basename } from "node:path";
 import {
   begin as beginInSession,
   closeSessions,
@@ -8,7 +9,7 @@ import {
   testSessions,
 } from "../session/testing.ts";
 import type { Commands } from "./exec.ts";
-import { alive, begin, type Running, run, testCommands, testGroups, until } from "./testing.ts";
+import { alive, begin, type Running, run, testCommands, testEngine, testGroups, until } from "./testing.ts";
 
 /** Says its pid when it has left session, parents and environment behind. */
 const ESCAPE = `(setsid env -i /bin/sh -c 'echo $$; exec sleep 71' &)`;
@@ -63,6 +64,21 @@ describe.if(made !== undefined)("in a group", () => {
   const folder = made?.folder ?? "";
   const groups = () => readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   const procs = () => groups().map(({ name }) => readFileSync(`${folder}/${name}/cgroup.procs`, "latin1"));
+  const leftOver = () =>
+    procs()
+      .flatMap((text) => text.trimEnd().split("\n"))
+      .filter((pid) => pid !== "" && pid !== String(spare()));
+  /** What stands ready, by its name. */
+  const spare = () =>
+    Number(Bun.spawnSync(["pgrep", "-x", "sandmesh-spare", "-P", String(process.pid)]).stdout.toString());
+  async function ready(request: object): Promise<number> {
+    for (let i = 0; i < 2; i++) await run(commands, { shell: ":", ...request });
+    const engine = await testEngine();
+    await until("a spare shell", () => engine.hasSpare() === true);
+    return spare();
+  }
+  /** The group of the line `cat /proc/self/cgroup`. */
+  const groupIn = (text: string) => new RegExp(`^0::.*${basename(folder)}/(\\d+)$`, "m").exec(text)?.[1];
   beforeAll(async () => {
     commands = await testCommands("/", made?.groups);
   });
@@ -94,7 +110,7 @@ describe.if(made !== undefined)("in a group", () => {
     await running.until("up");
     running.command.cancel();
     expect((await running.ended).outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
-    await until("nothing is left", () => procs().join("") === "");
+    await until("nothing is left", () => leftOver().length === 0);
   });
 
   test("background work of a command that ended lives on, is told, and the next command's end is not its own", async () => {
@@ -133,11 +149,46 @@ describe.if(made !== undefined)("in a group", () => {
     expect(await alive(pidIn(ended.text))).toBe(false);
   });
 
-  test("a command without a time limit has none, so that it costs nothing", async () => {
-    const ended = await run(commands, { shell: "cat /proc/self/cgroup" });
-    expect(ended.text).not.toContain(folder.slice(folder.lastIndexOf("/")));
-    const limited = await run(commands, { shell: "cat /proc/self/cgroup", timeout_ms: 60_000 });
-    expect(limited.text).toContain(folder.slice(folder.lastIndexOf("/")));
+  test("a program without a time limit has none, so that it costs nothing; a shell line has one, and any with a limit", async () => {
+    const argv = ["cat", "/proc/self/cgroup"];
+    expect(groupIn((await run(commands, { argv })).text)).toBeUndefined();
+    expect(groupIn((await run(commands, { argv, timeout_ms: 60_000 })).text)).toBeDefined();
+    expect(groupIn((await run(commands, { shell: argv.join(" ") })).text)).toBeDefined();
+  });
+
+  test.each([{}, { timeout_ms: 60_000 }])(
+    "all of a line that a spare shell takes ends with its group: %j",
+    async (request) => {
+      const stood = await ready(request);
+      const running = begin(commands, { shell: `${ESCAPE}; sleep 72`, grace_ms: 0, ...request });
+      const pid = await escaped(running);
+      expect(await running.started).toBe(stood);
+      running.command.cancel();
+      expect((await running.ended).outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
+      expect(await alive(pid)).toBe(false);
+    },
+  );
+
+  test("no two lines are in the same group at once, whichever of them a spare shell takes", async () => {
+    const left: number[] = [];
+    const seen = new Set<string | undefined>();
+    let taken = 0;
+    try {
+      for (let i = 0; i < 12; i++) {
+        const stood = i % 3 === 0 ? 0 : await ready({});
+        const shell = "sleep 73 >/dev/null 2>&1 & echo $!; cat /proc/self/cgroup";
+        const { text, pid } = await run(commands, { shell, ...(i % 2 === 0 && { timeout_ms: 60_000 }) });
+        if (pid === stood) taken++;
+        left.push(pidIn(text));
+        seen.add(groupIn(text));
+      }
+      expect(taken).toBeGreaterThan(4);
+      expect(seen.size).toBe(12);
+      expect(seen).not.toContain(undefined);
+      expect(await Promise.all(left.map(alive))).toEqual(left.map(() => true));
+    } finally {
+      end(...left);
+    }
   });
 
   test("a session's command takes its own along at its time limit, and not those of before; closing the session takes all", async () => {

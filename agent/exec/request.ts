@@ -28,7 +28,7 @@ const RESOURCE = {
   memlock: 8,
   as: 9,
 } as const;
-const FIXED_WORDS = 19;
+const FIXED_WORDS = 20;
 const NOT_GIVEN = [0, 0, 0, 0, 0, 0] as const;
 
 if (endianness() !== "LE") throw new Error("the engine is written for little-endian machines");
@@ -46,6 +46,9 @@ export interface Launch {
   given?: readonly [number, number, number, number, number, number];
   /** Descriptor of the cgroup's folder that it is born in; without it, the daemon's own. */
   cgroup?: number | undefined;
+  /** Of the one in which the spare shell waits, or is to wait from now on. Where it becomes this command, the next one waits
+   * in `cgroup`. */
+  spareCgroup?: number | undefined;
 }
 
 /** The base environment, encoded once: most commands change nothing of it. */
@@ -125,6 +128,7 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   word(stringsAt);
   for (const fd of launch.given ?? NOT_GIVEN) word(fd);
   word(launch.cgroup ?? -1);
+  word(launch.spareCgroup ?? -1);
   for (const group of groups) word(group);
   for (const [resource, limit] of limits) {
     word(resource);
@@ -135,3 +139,6 @@ export function packRequest(request: ParsedExec, launch: Launch, base: BaseEnvir
   packed.write(variables, stringsAt + head.length, "latin1");
   return packed;
 }
+
+/** Of a request that the engine has begun: whether the spare shell has become the command. */
+export const tookSpare = (begun: Buffer): boolean => begun.readInt32LE(4) === 1;

@@ -64,7 +64,7 @@ export const LINES: readonly string[] = [
   "ulimit -c 0; kill -SEGV $$",
   "(sleep 0.02; kill -CONT $$) & kill -STOP $$; wait; echo went on",
   "jobs; true & wait $!; echo $?; (exit 7) & wait $!; echo $?",
-  "set -m; true & wait; jobs; fg",
+  "set -m; sleep 0.1 & wait; jobs; fg",
   "kill -0 -$$ && echo leads its group",
   // Whether busybox speaks of the end is a race of its own.
   "exec 2>/dev/null; sleep 9 & kill $!; wait $!; echo $?",

@@ -113,21 +113,24 @@ static int lone(void) {
   return !E.queue && !E.starting && BOX - E.box_length > 2 * ROOM && (!last || last->exited || now_ns() - E.started_at > BURST_NS);
 }
 /** Begins a command; returns its handle, or -errno. Where it runs already, its pid is left in the request's first word
- * (0 otherwise), and engine_settle is to be called for it. Frames: STARTED (unless the pid was told) or FAILED,
+ * (0 otherwise), and engine_settle is to be called for it; in the second, whether the spare shell has become it. Frames: STARTED (unless the pid was told) or FAILED,
  * OUT/ERR…, EXITED, CLOSED. */
 EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   struct request *copy = malloc(length);
   if (!copy) return -ENOMEM;
   memcpy(copy, request, length);
-  *request = 0;
+  request[0] = request[1] = 0;
   pthread_mutex_lock(&lock);
   struct command *c = allot(); int64_t result = c ? (int64_t)c->handle : -ENOMEM; int queued = 0;
   if (c) {
     c->request = copy; c->flags = copy->flags; c->child[0] = E.null_fd;
     int alone = lone(), asleep = !E.look_at;
     // A spare is for who comes alone: the others' starts go on side by side anyway.
-    if (alone && copy->flags & SPARE) { *request = spare_take(c, copy, length); spare_like(copy, length); }
-    if (*request) {
+    if (alone && copy->flags & SPARE) {
+      request[0] = spare_take(c, copy, length); request[1] = request[0] > 0;
+      spare_like(copy, length, request[1]);
+    }
+    if (request[1]) {
       if (E.told) ask_for_sigchld(0);
       note_start(c); free(copy); c->request = NULL;
       pthread_mutex_unlock(&lock);
@@ -144,7 +147,7 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
       begin_start();
       pthread_mutex_unlock(&lock);
       if (asleep) kick();  // the thread sleeps without a time limit, and shall see to a child that is stopped
-      *request = start(c, 0);
+      request[0] = start(c, 0);
       return result;
     } else { c->next = NULL; *E.queue_tail = c; E.queue_tail = &c->next; queued = 1; }
   } else free(copy);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ struct request {
   int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
   int32_t given[6];           // with GIVEN: the caller's descriptors that become 0 to 5
   int32_t cgroup;             // the folder of the one that it is to be born in, or -1
+  int32_t spare_cgroup;       // of the one that the spare shell at hand was born in, or the next will be; or -1
   uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
 };
 struct command {
@@ -108,6 +110,6 @@ int64_t nudge(int64_t now);
 void ask_for_sigchld(int on);
 void *engine_thread(void *unused);
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length);
-void spare_like(const struct request *r, uint32_t length);
+void spare_like(const struct request *r, uint32_t length, int taken);
 void spare_reaped(pid_t pid);
 int spare_nudge(int64_t now);

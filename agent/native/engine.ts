@@ -108,7 +108,8 @@ export class Engine {
     this.#native.engine_soft_files(limit);
   }
 
-  /** Begins a command packed by request.ts, whose block is used up. Answers its handle, or a negative errno. */
+  /** Begins a command packed by request.ts, whose block is used up, and then tells tookSpare. Answers its handle, or a negative
+   * errno. */
   start(request: Buffer, listener: EngineListener): number {
     const handle = Number(this.#native.engine_start(ptr(request), request.length));
     if (handle < 0) return handle;

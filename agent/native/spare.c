@@ -13,20 +13,19 @@
 #define REST_NS 300000000000LL
 static enum { EMPTY, MAKING, READY, DOOMED } phase;  // all of it guarded by `lock`
 static struct spare S;
-static struct request *like; static uint32_t like_length;
+static struct request *like; static uint32_t like_length;  // its cgroup is the next spare's
 static struct spare *making; static int64_t making_at, rest_until;
 static int wanted, off, failures, running;
 static pthread_cond_t changed;
 static void doom(void) { phase = DOOMED; pthread_cond_signal(&changed); }
 static char stack[32 * 1024] __attribute__((aligned(64)));
 
-/** A request taken apart: everything before the line, the line, and everything after it up to the id. Not one with a
- * cgroup of its own, which could not be empty while a spare waits in it. */
+/** A request taken apart: everything before the line, the line, and everything after it up to the id. */
 struct form { const char *cwd, *shell, *line, *env, *marker; size_t head, tail; };
 static int read_form(const struct request *r, uint32_t length, struct form *f) {
   static const char NAME[] = "SANDMESH_COMMAND=";
   const char *s = (const char *)r + r->strings, *end = (const char *)r + length;
-  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->cgroup >= 0 || r->argc < 3 || r->argc > 8 || r->envc < 1) return 0;
+  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->argc < 3 || r->argc > 8 || r->envc < 1) return 0;
   if (end - s < MARKER_LENGTH + (int)sizeof NAME || end[-1]) return 0;
   f->cwd = s;
   for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; if (i == 0) f->shell = s; }
@@ -39,7 +38,8 @@ static int read_form(const struct request *r, uint32_t length, struct form *f) {
 }
 static int same_form(const struct request *a, uint32_t a_length, const struct request *b, uint32_t b_length) {
   struct form f, g;
-  return a && b && !memcmp(a, b, sizeof *a) && read_form(a, a_length, &f) && read_form(b, b_length, &g) && f.head == g.head &&
+  // The cgroups come last of the fixed fields, and are no difference.
+  return a && b && !memcmp(a, b, offsetof(struct request, cgroup)) && read_form(a, a_length, &f) && read_form(b, b_length, &g) && f.head == g.head &&
     f.tail == g.tail && !memcmp(f.cwd, g.cwd, f.head) && !memcmp(f.env, g.env, f.tail);
 }
 
@@ -151,11 +151,14 @@ static int begin_thread(void) {
 }
 
 // ---- with the lock held ----
-/** A lone request has come: where it is of the kind of the one before, a spare is wanted for the next. */
-void spare_like(const struct request *r, uint32_t length) {
+/** A lone request has come: where it is of the kind of the one before, a spare is wanted for the next. It is born in the
+ * group that this one has not needed: its own where a spare has `taken` it, and where none has, the spare's. */
+void spare_like(const struct request *r, uint32_t length, int taken) {
   struct form f;
   if (off || !read_form(r, length, &f)) return;
+  int cgroup = taken ? r->cgroup : r->spare_cgroup;
   if (same_form(like, like_length, r, length)) {
+    like->cgroup = cgroup;
     if (rest_until > now_ns()) return;
     if (!running && !(running = begin_thread())) { off = 1; return; }
     wanted = phase != READY;
@@ -165,7 +168,9 @@ void spare_like(const struct request *r, uint32_t length) {
   if (phase == READY) doom();
   failures = 0; rest_until = 0;  // another one may do better
   free(like); like = malloc(length); like_length = like ? length : 0;
-  if (like) memcpy(like, r, length);
+  if (!like) return;
+  memcpy(like, r, length);
+  like->cgroup = cgroup;
 }
 /** Makes the spare, where there is one for this request, the process of `c`: its pid, or 0. */
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
@@ -173,7 +178,8 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   if (phase != READY || !same_form(S.like, S.length, r, length) || !read_form(r, length, &f)) return 0;
   size_t line_length = strlen(f.line);
   if (line_length >= (size_t)SPARE_LINE) return 0;
-  if (!unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { doom(); return 0; }
+  // Whoever asks would look for it in another.
+  if (S.like->cgroup != r->spare_cgroup || !unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { doom(); return 0; }
   c->pid = S.pid; c->fd[K_PID] = S.pidfd; c->fd[K_OUT] = S.fd[K_OUT]; c->fd[K_ERR] = S.fd[K_ERR];
   S.pidfd = S.fd[K_OUT] = S.fd[K_ERR] = -1;
   forget(&S); phase = EMPTY;
@@ -204,7 +210,7 @@ EXPORT int engine_has_spare(void) {
   return has;
 }
 #else  // the gate is written for x86-64
-void spare_like(const struct request *r, uint32_t length) { (void)r; (void)length; }
+void spare_like(const struct request *r, uint32_t length, int taken) { (void)r; (void)length; (void)taken; }
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length) { (void)c; (void)r; (void)length; return 0; }
 void spare_reaped(pid_t pid) { (void)pid; }
 int spare_nudge(int64_t now) { (void)now; return 0; }
