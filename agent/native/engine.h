@@ -19,66 +19,94 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE };              // frames to JavaScript
-enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128, SPARE = 256 };  // request flags
-enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };                    // where a start failed
-enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
-enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };                                          // what an epoll event is about
-#define EXPORT __attribute__((visibility("default")))  // JavaScript calls it
-#define BOX (512 * 1024)      // of each of the two outboxes
-#define ROOM (8 * 1024)       // kept free in an outbox for frames without data
-#define CHUNK (64 * 1024)     // read at once, so that one command does not starve the others
-#define FULL (48 * 1024)      // wake JavaScript at once from here on
-#define TALKATIVE (128 * 1024)  // a stream that has given so many bytes is read by JavaScript: to where they stay, many at once
-#define PIPE (512 * 1024)     // of a talkative one: fewer switches
-#define LINGER_NS 2000000LL   // output waits this long for the command's end, to be handed over together
-#define DRAIN_NS 10000000LL   // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
-#define LEFT_NS 500000000LL   // a zombie of the daemon's own session is left this long to whoever started it
-#define QUIET_NS 50000000LL   // without a start or an end for this long: SIGCHLD is asked for, until the next start
-#define BURST_NS 5000000LL    // a start soon after one that still runs belongs to a burst: the thread takes it
-#define STATUS_TAKEN -1       // in place of wait's status: someone else has taken it
-#define STOPPED_NS 50000000LL  // a child that has not come to its exec by then may have been stopped: it is told to go on
-#define OWED_NS 100000000LL   // after the drain: how often it is looked whether what is owed has been read by someone else
-#define SLOTS 65536
+// Frames to JavaScript.
+enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE };
 
-struct frame { uint32_t handle, type, length, pad; };
-struct exited { int32_t status, group_alive; int64_t cpu_us, max_rss_bytes; };
+// Flags of a request.
+enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128, SPARE = 256 };
+
+// Where a start failed, and more of it.
+enum { S_CLONE = 1, S_CWD, S_USER, S_LIMIT, S_NICE, S_TTY, S_EXEC };
+
+enum { D_NONE, D_INTERPRETER, D_NOT_EXECUTABLE };
+
+// What an epoll event is about.
+enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };
+
+// JavaScript calls it.
+#define EXPORT __attribute__((visibility("default")))
+#define SLOTS 65536
+#define BOX (512 * 1024)        // of each of the two outboxes
+#define ROOM (8 * 1024)         // kept free in an outbox for frames without data
+#define CHUNK (64 * 1024)       // read at once, so that one command does not starve the others
+#define FULL (48 * 1024)        // wake JavaScript at once from here on
+#define TALKATIVE (128 * 1024)  // from so many bytes on JavaScript reads a stream: to where they stay, many at once
+#define PIPE (512 * 1024)       // of a talkative one: fewer switches
+#define LINGER_NS 2000000LL     // output waits this long for the command's end, to be handed over together
+#define DRAIN_NS 10000000LL     // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
+#define OWED_NS 100000000LL     // after the drain: how often is looked whether someone else has read what is owed
+#define LEFT_NS 500000000LL     // a zombie of the daemon's own session is left this long to whoever started it
+#define QUIET_NS 50000000LL     // without a start or an end for this long: SIGCHLD is asked for, until the next start
+#define BURST_NS 5000000LL      // a start soon after one that still runs belongs to a burst: the thread takes it
+#define STOPPED_NS 50000000LL   // a child that has no exec by then may have been stopped: it is told to go on
+#define STATUS_TAKEN -1         // in place of wait's status: someone else has taken it
+
+struct frame {
+  uint32_t handle, type, length, pad;
+};
+
+struct exited {
+  int32_t status, group_alive;
+  int64_t cpu_us, max_rss_bytes;
+};
+
 struct request {
   int32_t flags, uid, gid, ngroups, umask, nice, nlimits, rows, cols, argc, envc, strings;
-  int32_t given[6];           // with GIVEN: the caller's descriptors that become 0 to 5
-  int32_t cgroup;             // the folder of the one that it is to be born in, or -1
-  int32_t spare_cgroup;       // of the one that the spare shell at hand was born in, or the next will be; or -1
-  uint32_t groups[];          // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
+  int32_t given[6];      // with GIVEN: the caller's descriptors that become 0 to 5
+  int32_t cgroup;        // the folder of the one that it is to be born in, or -1
+  int32_t spare_cgroup;  // of the one that the spare shell at hand was born in, or the next will be; or -1
+  uint32_t groups[];     // then nlimits × { resource, low, high }, then at `strings`: cwd, argv…, envp…
 };
+
 struct command {
   uint32_t handle, flags;
   pid_t pid;
-  int fd[4];                  // by K_IN, K_OUT, K_ERR, K_PID; -1 where closed
+  int fd[4];  // by K_IN, K_OUT, K_ERR, K_PID; -1 where closed
   uint8_t paused, exited, drained, closed, watch, armed[4], close_stdin;
-  uint8_t direct[3]; uint32_t said[3];  // by K_OUT, K_ERR: whether JavaScript reads it itself; bytes read until then
+  uint8_t direct[3];
+  uint32_t said[3];           // by K_OUT, K_ERR: whether JavaScript reads it itself; bytes read until then
   int64_t owed[3], drain_at;  // bytes that were in the pipe when the leader ended; end of the drain
-  char *pending; size_t pending_at, pending_length;
-  struct request *request; int child[6]; struct command *next;
+  char *pending;
+  size_t pending_at, pending_length;
+  struct request *request;
+  int child[6];
+  struct command *next;
 };
-struct launch { struct command *c; char **argv, **envp; const char *cwd; int stage, error, detail, offered, cleared, spare; };
+
+struct launch {
+  struct command *c;
+  char **argv, **envp;
+  const char *cwd;
+  int stage, error, detail, offered, cleared, spare;
+};
 
 // Everything here is guarded by `lock`.
 struct engine {
   struct command *slots[SLOTS], *queue, **queue_tail;
-  uint32_t used;                 // slots that were ever in use
-  char *box[2];                  // one is filled while JavaScript reads the other
+  uint32_t used;  // slots that were ever in use
+  char *box[2];   // one is filled while JavaScript reads the other
   uint32_t box_length, current, woken, blocked, draining;
   int64_t flush_at, retry_at, look_at, started_at;
-  uint32_t last;                 // the command that was started last
+  uint32_t last;  // the command that was started last
   int epoll, control, wake_fd, woken_fd, null_fd;
-  int loop;                      // what JavaScript's thread waits at; -1 where that is not known
-  uint8_t starting;              // someone is between clone and the child's exec,
-  int64_t begin_at;              // since then, or told it last to go on
-  int begun;                     // that child's pidfd; -1 where there is none yet
-  uint8_t told, active;          // SIGCHLD is asked for; something began or ended since the last look
+  int loop;              // what JavaScript's thread waits at; -1 where that is not known
+  uint8_t starting;      // someone is between clone and the child's exec,
+  int64_t begin_at;      // since then, or told it last to go on
+  int begun;             // that child's pidfd; -1 where there is none yet
+  uint8_t told, active;  // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
-  uint64_t soft_files;           // commands' soft limit of open files, where it is not the daemon's
-  uint64_t ignored;              // signals that the daemon ignores, and commands do not
+  uint64_t soft_files;  // commands' soft limit of open files, where it is not the daemon's
+  uint64_t ignored;     // signals that the daemon ignores, and commands do not
 };
 extern struct engine E;
 extern pthread_mutex_t lock;

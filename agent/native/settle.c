@@ -23,6 +23,7 @@ static int is_loop_of(int woken) {
   epoll_ctl(E.loop, EPOLL_CTL_DEL, woken, NULL);
   return 0;
 }
+
 /** JavaScript's thread waits here while nothing happens, until its loop has something to do, at most `max_ms`: in the loop
  * it would wake each second. Answers 0 where it cannot. */
 EXPORT int engine_rest(int max_ms) {
@@ -37,12 +38,16 @@ EXPORT int engine_rest(int max_ms) {
 static int waits(struct command *c, struct pollfd *p) {
   int n = 0;
   p[n++] = (struct pollfd){E.loop, POLLIN, 0};
-  for (int k = K_OUT; k <= K_PID; k++) if (c->fd[k] >= 0) p[n++] = (struct pollfd){c->fd[k], POLLIN, 0};
+  for (int k = K_OUT; k <= K_PID; k++)
+    if (c->fd[k] >= 0) p[n++] = (struct pollfd){c->fd[k], POLLIN, 0};
   return n;
 }
+
 static int may_wait(struct command *c) {
-  return E.loop >= 0 && !c->paused && !c->direct[K_OUT] && !c->direct[K_ERR] && !(c->flags & (GIVEN | PTY | WAIT_ALL)) && BOX - E.box_length > CHUNK + 4 * ROOM;
+  return E.loop >= 0 && !c->paused && !c->direct[K_OUT] && !c->direct[K_ERR] &&
+         !(c->flags & (GIVEN | PTY | WAIT_ALL)) && BOX - E.box_length > CHUNK + 4 * ROOM;
 }
+
 /** Takes over a command that engine_start began itself: waits at most `max_ms` for its end, and leaves it to the engine's
  * thread where it goes on. Answers the bytes of frames that are there to be taken. */
 EXPORT int engine_settle(uint32_t handle, int max_ms) {
@@ -51,7 +56,8 @@ EXPORT int engine_settle(uint32_t handle, int max_ms) {
   pthread_mutex_lock(&lock);
   struct command *c;
   while ((c = find(handle)) && !c->closed && max_ms > 0 && may_wait(c)) {
-    int n = waits(c, p); int64_t left = until - now_ns();
+    int n = waits(c, p);
+    int64_t left = until - now_ns();
     if (left <= 0) break;
     struct timespec t = {left / 1000000000, left % 1000000000};
     pthread_mutex_unlock(&lock);
@@ -62,13 +68,22 @@ EXPORT int engine_settle(uint32_t handle, int max_ms) {
     own_frames = 1;
     for (int i = 1; i < n; i++)
       for (int k = K_OUT; k <= K_PID; k++)
-        if (p[i].revents && (c = find(handle)) && !c->closed && c->fd[k] == p[i].fd) { if (k == K_PID) on_exit_of(c); else on_readable(c, k); break; }
+        if (p[i].revents && (c = find(handle)) && !c->closed && c->fd[k] == p[i].fd) {
+          if (k == K_PID)
+            on_exit_of(c);
+          else
+            on_readable(c, k);
+          break;
+        }
     own_frames = 0;
     if (p[0].revents) break;
   }
   c = find(handle);
   if (c && !c->closed) {
-    if (!c->paused) { arm(c, K_OUT, 1); arm(c, K_ERR, 1); }
+    if (!c->paused) {
+      arm(c, K_OUT, 1);
+      arm(c, K_ERR, 1);
+    }
     arm(c, K_PID, 1);
     if (c->exited) kick();  // for the time limit of its drain
   }

@@ -8,57 +8,88 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define IDLE_S 120     // an unused one is ended
-#define FAILURES 3     // in a row, and for a while none is made (no right to trace, no pid left)
+#define IDLE_S 120  // an unused one is ended
+#define FAILURES 3  // in a row, and for a while none is made (no right to trace, no pid left)
 #define REST_NS 300000000000LL
+
 static enum { EMPTY, MAKING, READY, DOOMED } phase;  // all of it guarded by `lock`
 static struct spare S;
-static struct request *like; static uint32_t like_length;  // its cgroup is the next spare's
-static struct spare *making; static int64_t making_at, rest_until;
+static struct request *like;
+static uint32_t like_length;  // its cgroup is the next spare's
+static struct spare *making;
+static int64_t making_at, rest_until;
 static int wanted, off, failures, running;
 static pthread_cond_t changed;
-static void doom(void) { phase = DOOMED; pthread_cond_signal(&changed); }
+
+static void doom(void) {
+  phase = DOOMED;
+  pthread_cond_signal(&changed);
+}
+
 static char stack[32 * 1024] __attribute__((aligned(64)));
 
 /** A request taken apart: everything before the line, the line, and everything after it up to the id. */
-struct form { const char *cwd, *shell, *line, *env, *marker; size_t head, tail; };
+struct form {
+  const char *cwd, *shell, *line, *env, *marker;
+  size_t head, tail;
+};
+
 static int read_form(const struct request *r, uint32_t length, struct form *f) {
   static const char NAME[] = "SANDMESH_COMMAND=";
   const char *s = (const char *)r + r->strings, *end = (const char *)r + length;
-  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->argc < 3 || r->argc > 8 || r->envc < 1) return 0;
+  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->argc < 3 ||
+      r->argc > 8 || r->envc < 1)
+    return 0;
   if (end - s < MARKER_LENGTH + (int)sizeof NAME || end[-1]) return 0;
   f->cwd = s;
-  for (int i = 0; i < r->argc; i++) { s += strlen(s) + 1; if (i == 0) f->shell = s; }
-  f->line = s; f->head = s - f->cwd;
-  f->env = s = s + strlen(s) + 1; f->marker = end - MARKER_LENGTH - 1; f->tail = f->marker - s;
-  if (f->tail < sizeof NAME - 1 || memcmp(f->marker - sizeof NAME + 1, NAME, sizeof NAME - 1) || strlen(f->marker) != MARKER_LENGTH) return 0;
+  for (int i = 0; i < r->argc; i++) {
+    s += strlen(s) + 1;
+    if (i == 0) f->shell = s;
+  }
+  f->line = s;
+  f->head = s - f->cwd;
+  f->env = s = s + strlen(s) + 1;
+  f->marker = end - MARKER_LENGTH - 1;
+  f->tail = f->marker - s;
+  if (f->tail < sizeof NAME - 1 || memcmp(f->marker - sizeof NAME + 1, NAME, sizeof NAME - 1) ||
+      strlen(f->marker) != MARKER_LENGTH)
+    return 0;
   // What the loader does by these it has done before the line comes.
-  for (; s < f->marker; s += strlen(s) + 1) if (!strncmp(s, "LD_", 3) || !strncmp(s, "GLIBC_", 6)) return 0;
+  for (; s < f->marker; s += strlen(s) + 1)
+    if (!strncmp(s, "LD_", 3) || !strncmp(s, "GLIBC_", 6)) return 0;
   return *f->cwd == '/' && *f->shell == '/';
 }
+
 static int same_form(const struct request *a, uint32_t a_length, const struct request *b, uint32_t b_length) {
   struct form f, g;
   // The cgroups come last of the fixed fields, and are no difference.
-  return a && b && !memcmp(a, b, offsetof(struct request, cgroup)) && read_form(a, a_length, &f) && read_form(b, b_length, &g) && f.head == g.head &&
-    f.tail == g.tail && !memcmp(f.cwd, g.cwd, f.head) && !memcmp(f.env, g.env, f.tail);
+  return a && b && !memcmp(a, b, offsetof(struct request, cgroup)) && read_form(a, a_length, &f) &&
+         read_form(b, b_length, &g) && f.head == g.head && f.tail == g.tail && !memcmp(f.cwd, g.cwd, f.head) &&
+         !memcmp(f.env, g.env, f.tail);
 }
 
 static void look_at(const char *path, struct watched *w) {
   struct stat st;
   if (stat(path, &st) < 0) memset(&st, 0, sizeof st);
-  w->device = st.st_dev; w->inode = st.st_ino; w->changed_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
+  w->device = st.st_dev;
+  w->inode = st.st_ino;
+  w->changed_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
 }
+
 /** Notes how a file is; 0 where it may have changed since the shell has begun to use it. */
 int spare_watch(struct spare *s, const char *path) {
-  for (int i = 0; i < s->nwatched; i++) if (!strcmp(s->watched[i].path, path)) return 1;
+  for (int i = 0; i < s->nwatched; i++)
+    if (!strcmp(s->watched[i].path, path)) return 1;
   if (s->nwatched == WATCHED) return 0;
   struct watched *w = &s->watched[s->nwatched++];
   if (!(w->path = strdup(path))) return 0;
   look_at(path, w);
   return w->inode ? w->changed_ns < s->made_at_ns : !strncmp(path, "/etc/ld.so.", 11);
 }
+
 static int unchanged(struct spare *s, const char *cwd) {
-  struct watched now; siginfo_t i = {0};
+  struct watched now;
+  siginfo_t i = {0};
   // Ended, or stopped by someone.
   if (waitid(P_PID, s->pid, &i, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) < 0 || i.si_pid) return 0;
   look_at(cwd, &now);
@@ -71,80 +102,134 @@ static int unchanged(struct spare *s, const char *cwd) {
   return 1;
 }
 
-static void close_fd(int *fd) { if (*fd >= 0) close(*fd); *fd = -1; }
+static void close_fd(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
 static void forget(struct spare *s) {
   for (int i = 0; i < s->nwatched; i++) free(s->watched[i].path);
-  free(s->like); s->like = NULL; s->nwatched = 0;
+  free(s->like);
+  s->like = NULL;
+  s->nwatched = 0;
   close_fd(&s->gate);
 }
+
 static void discard(struct spare *s) {
   siginfo_t i;
   if (s->pidfd >= 0) {
     syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
     while (waitid(P_PIDFD, s->pidfd, &i, WEXITED) < 0 && errno == EINTR) {}
   }
-  close_fd(&s->pidfd); close_fd(&s->fd[K_OUT]); close_fd(&s->fd[K_ERR]);
+  close_fd(&s->pidfd);
+  close_fd(&s->fd[K_OUT]);
+  close_fd(&s->fd[K_ERR]);
   forget(s);
 }
 
 /** What a command's start does, with a line that is yet to come. */
 static pid_t launch(struct spare *s, struct launch *l, char *line, char *marker) {
-  memset(line, ' ', SPARE_LINE - 1); l->argv[s->like->argc - 1] = line;
+  memset(line, ' ', SPARE_LINE - 1);
+  l->argv[s->like->argc - 1] = line;
   memcpy(marker, NO_MARKER, MARKER_LENGTH);
   pid_t pid = begin_child(l, stack, sizeof stack, &s->pidfd);
   return pid > 0 && !l->stage ? pid : 0;
 }
+
 static int make(struct spare *s) {
-  static char line[SPARE_LINE], path[40]; struct form f; struct timespec t;
-  struct command c = {.flags = s->like->flags, .request = s->like}; int out[2] = {-1, -1}, err[2] = {-1, -1}, gate[2] = {-1, -1}, done = 0;
+  static char line[SPARE_LINE], path[40];
+  struct form f;
+  struct timespec t;
+  struct command c = {.flags = s->like->flags, .request = s->like};
+  int out[2] = {-1, -1}, err[2] = {-1, -1}, gate[2] = {-1, -1}, done = 0;
   struct launch l = {.c = &c, .spare = 1};
-  clock_gettime(CLOCK_REALTIME, &t); s->made_at_ns = t.tv_sec * 1000000000LL + t.tv_nsec - 100000000LL;
-  if (unpack(&l) && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 && (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
-    c.child[0] = E.null_fd; c.child[1] = out[1]; c.child[2] = c.flags & MERGE ? out[1] : err[1]; c.child[3] = gate[0];
-    fcntl(gate[1], F_SETFL, O_NONBLOCK); fcntl(out[0], F_SETFL, O_NONBLOCK); if (err[0] >= 0) fcntl(err[0], F_SETFL, O_NONBLOCK);
+  clock_gettime(CLOCK_REALTIME, &t);
+  s->made_at_ns = t.tv_sec * 1000000000LL + t.tv_nsec - 100000000LL;
+  if (unpack(&l) && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 &&
+      (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
+    c.child[0] = E.null_fd;
+    c.child[1] = out[1];
+    c.child[2] = c.flags & MERGE ? out[1] : err[1];
+    c.child[3] = gate[0];
+    fcntl(gate[1], F_SETFL, O_NONBLOCK);
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    if (err[0] >= 0) fcntl(err[0], F_SETFL, O_NONBLOCK);
     s->pid = launch(s, &l, line, (char *)f.marker);
     if (s->pid) {
-      snprintf(path, sizeof path, "/proc/%d/cwd", s->pid); look_at(path, &s->cwd);
+      snprintf(path, sizeof path, "/proc/%d/cwd", s->pid);
+      look_at(path, &s->cwd);
       done = gate_hold(s, l.argv);
     }
   }
   free(l.argv);
-  close_fd(&out[1]); close_fd(&err[1]); close_fd(&gate[0]);
-  s->fd[K_OUT] = out[0]; s->fd[K_ERR] = err[0]; s->gate = gate[1];
+  close_fd(&out[1]);
+  close_fd(&err[1]);
+  close_fd(&gate[0]);
+  s->fd[K_OUT] = out[0];
+  s->fd[K_ERR] = err[0];
+  s->gate = gate[1];
   return done;
 }
+
 static int wait_until_idle(void) {
-  struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); t.tv_sec += IDLE_S;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  t.tv_sec += IDLE_S;
   int timed_out = 0;
   while (phase == READY && !timed_out) timed_out = pthread_cond_timedwait(&changed, &lock, &t) == ETIMEDOUT;
   return timed_out && phase == READY;
 }
+
 static void *spare_thread(void *unused) {
   pthread_mutex_lock(&lock);
   for (;;) {
     if (phase == READY && wait_until_idle()) phase = DOOMED;
     if (phase == DOOMED) {
-      struct spare s = S; phase = EMPTY;
-      pthread_mutex_unlock(&lock); discard(&s); pthread_mutex_lock(&lock);
+      struct spare s = S;
+      phase = EMPTY;
+      pthread_mutex_unlock(&lock);
+      discard(&s);
+      pthread_mutex_lock(&lock);
     } else if (phase == EMPTY && wanted && !off) {
-      struct spare s = {.like = malloc(like_length), .length = like_length, .pidfd = -1, .gate = -1, .fd = {-1, -1, -1}};
+      struct spare s = {
+          .like = malloc(like_length), .length = like_length, .pidfd = -1, .gate = -1, .fd = {-1, -1, -1}};
       wanted = 0;
       if (!s.like) continue;
-      memcpy(s.like, like, like_length); phase = MAKING; making = &s; making_at = now_ns();
-      pthread_mutex_unlock(&lock); int done = make(&s); pthread_mutex_lock(&lock);
-      making = NULL; failures = done ? 0 : failures + 1;
-      if (failures >= FAILURES) { failures = 0; rest_until = now_ns() + REST_NS; }
-      S = s; phase = done && !off && same_form(s.like, s.length, like, like_length) ? READY : DOOMED;
+      memcpy(s.like, like, like_length);
+      phase = MAKING;
+      making = &s;
+      making_at = now_ns();
+      pthread_mutex_unlock(&lock);
+      int done = make(&s);
+      pthread_mutex_lock(&lock);
+      making = NULL;
+      failures = done ? 0 : failures + 1;
+      if (failures >= FAILURES) {
+        failures = 0;
+        rest_until = now_ns() + REST_NS;
+      }
+      S = s;
+      phase = done && !off && same_form(s.like, s.length, like, like_length) ? READY : DOOMED;
       if (phase == READY) wanted = 0;
-    } else if (phase != READY) pthread_cond_wait(&changed, &lock);
+    } else if (phase != READY)
+      pthread_cond_wait(&changed, &lock);
   }
   return unused;
 }
+
 static int begin_thread(void) {
-  pthread_t thread; pthread_attr_t attr; pthread_condattr_t clock; sigset_t all, old;
-  pthread_condattr_init(&clock); pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); pthread_cond_init(&changed, &clock);
-  pthread_attr_init(&attr); pthread_attr_setstacksize(&attr, 128 * 1024); pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all); pthread_sigmask(SIG_SETMASK, &all, &old);
+  pthread_t thread;
+  pthread_attr_t attr;
+  pthread_condattr_t clock;
+  sigset_t all, old;
+  pthread_condattr_init(&clock);
+  pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+  pthread_cond_init(&changed, &clock);
+  pthread_attr_init(&attr);
+  pthread_attr_setstacksize(&attr, 128 * 1024);
+  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   int error = pthread_create(&thread, &attr, spare_thread, NULL);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return error == 0;
@@ -160,18 +245,25 @@ void spare_like(const struct request *r, uint32_t length, int taken) {
   if (same_form(like, like_length, r, length)) {
     like->cgroup = cgroup;
     if (rest_until > now_ns()) return;
-    if (!running && !(running = begin_thread())) { off = 1; return; }
+    if (!running && !(running = begin_thread())) {
+      off = 1;
+      return;
+    }
     wanted = phase != READY;
     if (wanted) pthread_cond_signal(&changed);
     return;
   }
   if (phase == READY) doom();
-  failures = 0; rest_until = 0;  // another one may do better
-  free(like); like = malloc(length); like_length = like ? length : 0;
+  failures = 0;
+  rest_until = 0;  // another one may do better
+  free(like);
+  like = malloc(length);
+  like_length = like ? length : 0;
   if (!like) return;
   memcpy(like, r, length);
   like->cgroup = cgroup;
 }
+
 /** Makes the spare, where there is one for this request, the process of `c`: its pid, or 0. */
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   struct form f;
@@ -179,22 +271,33 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   size_t line_length = strlen(f.line);
   if (line_length >= (size_t)SPARE_LINE) return 0;
   // Whoever asks would look for it in another.
-  if (S.like->cgroup != r->spare_cgroup || !unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) { doom(); return 0; }
-  c->pid = S.pid; c->fd[K_PID] = S.pidfd; c->fd[K_OUT] = S.fd[K_OUT]; c->fd[K_ERR] = S.fd[K_ERR];
+  if (S.like->cgroup != r->spare_cgroup || !unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) {
+    doom();
+    return 0;
+  }
+  c->pid = S.pid;
+  c->fd[K_PID] = S.pidfd;
+  c->fd[K_OUT] = S.fd[K_OUT];
+  c->fd[K_ERR] = S.fd[K_ERR];
   S.pidfd = S.fd[K_OUT] = S.fd[K_ERR] = -1;
-  forget(&S); phase = EMPTY;
+  forget(&S);
+  phase = EMPTY;
   return c->pid;
 }
+
 /** A child has ended: where it was the spare, that is not given any more. */
 void spare_reaped(pid_t pid) {
   if (phase == READY && S.pid == pid) doom();
 }
+
 /** One that is being made may have been stopped by a command before its exec, as any child (engine.c): it is told to go
  * on. Answers whether one is being made. */
 int spare_nudge(int64_t now) {
-  if (phase == MAKING && making->pidfd >= 0 && making_at + STOPPED_NS <= now) syscall(SYS_pidfd_send_signal, making->pidfd, SIGCONT, NULL, 0);
+  if (phase == MAKING && making->pidfd >= 0 && making_at + STOPPED_NS <= now)
+    syscall(SYS_pidfd_send_signal, making->pidfd, SIGCONT, NULL, 0);
   return phase == MAKING;
 }
+
 /** No more of them from now on. */
 EXPORT void engine_no_spare(void) {
   pthread_mutex_lock(&lock);
@@ -202,6 +305,7 @@ EXPORT void engine_no_spare(void) {
   if (phase == READY) doom();
   pthread_mutex_unlock(&lock);
 }
+
 /** 1 where one is at hand, 0 where none is, -1 where none is ever made. */
 EXPORT int engine_has_spare(void) {
   pthread_mutex_lock(&lock);
@@ -210,10 +314,27 @@ EXPORT int engine_has_spare(void) {
   return has;
 }
 #else  // the gate is written for x86-64
-void spare_like(const struct request *r, uint32_t length, int taken) { (void)r; (void)length; (void)taken; }
-pid_t spare_take(struct command *c, const struct request *r, uint32_t length) { (void)c; (void)r; (void)length; return 0; }
+void spare_like(const struct request *r, uint32_t length, int taken) {
+  (void)r;
+  (void)length;
+  (void)taken;
+}
+
+pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
+  (void)c;
+  (void)r;
+  (void)length;
+  return 0;
+}
+
 void spare_reaped(pid_t pid) { (void)pid; }
-int spare_nudge(int64_t now) { (void)now; return 0; }
+
+int spare_nudge(int64_t now) {
+  (void)now;
+  return 0;
+}
+
 EXPORT void engine_no_spare(void) {}
+
 EXPORT int engine_has_spare(void) { return -1; }
 #endif

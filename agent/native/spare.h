@@ -8,18 +8,28 @@
 #define MARKER_LENGTH 36  // a command's id, which ends the environment
 #define NO_MARKER "------------------------------------"
 #define SPARE_TITLE "sandmesh-spare"  // in process lists, until it is used
-#define SPARE_LINE (PIPE_BUF - (int)sizeof(struct prctl_mm_map) - MARKER_LENGTH)  // with its 0; one message to a pipe is whole
+#define SPARE_LINE                                                                                                     \
+  (PIPE_BUF - (int)sizeof(struct prctl_mm_map) - MARKER_LENGTH)  // with its 0; one message to a pipe is whole
 #define WATCHED 16
 
-struct watched { char *path; uint64_t device, inode; int64_t changed_ns; };
+struct watched {
+  char *path;
+  uint64_t device, inode;
+  int64_t changed_ns;
+};
+
 struct spare {
-  struct request *like;     // what it stands for: a request that differs by more than line and id is another
+  struct request *like;  // what it stands for: a request that differs by more than line and id is another
   uint32_t length;
   pid_t pid;
-  int pidfd, gate, fd[3];   // fd by K_OUT and K_ERR
-  struct prctl_mm_map map; uint64_t line;
-  struct watched cwd, watched[WATCHED]; int nwatched; int64_t made_at_ns;
+  int pidfd, gate, fd[3];  // fd by K_OUT and K_ERR
+  struct prctl_mm_map map;
+  uint64_t line;
+  struct watched cwd, watched[WATCHED];
+  int nwatched;
+  int64_t made_at_ns;
 };
+
 int spare_watch(struct spare *s, const char *path);
 int gate_hold(struct spare *s, char **argv);
 int gate_open(struct spare *s, const char *line, size_t length, const char *marker);
