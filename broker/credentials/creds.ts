@@ -35,7 +35,7 @@ export function parseCreds(text: string): Credentials {
 }
 
 /** Checks that JWT and seed are whole and belong together; throws InvalidRequestError. */
-export function checkCredentials(credentials: Credentials): Credentials {
+function checkCredentials(credentials: Credentials): Credentials {
   const claims = decodeJwt(credentials.jwt);
   if (claims.nats.type !== "user") {
     throw new InvalidRequestError(`jwt is about an ${claims.nats.type}, not a user`, { field: "jwt" });

@@ -8,7 +8,7 @@ import { OutputBuffer, slimBuffer } from "./output.ts";
 import { Presence } from "./presence.ts";
 
 /** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
-export const BACKSTOP_MS = 5_000;
+const BACKSTOP_MS = 5_000;
 /** Unsent bytes of a stream at which its command is paused, and at which it goes on. */
 const PAUSE_BYTES = 1024 * 1024;
 const RESUME_BYTES = 256 * 1024;

@@ -8,7 +8,7 @@ import { type CreditTaker, type Flow, type StreamName, tokenOf, Window } from ".
 import { STALL_MS } from "./stream-reader.ts";
 
 /** Downloads at once in one sandbox; each holds a file open. */
-export const MAX_DOWNLOADS = 64;
+const MAX_DOWNLOADS = 64;
 
 export class Downloads {
   readonly #context: Context;

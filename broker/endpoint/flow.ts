@@ -3,7 +3,7 @@ import type { OutputStream } from "../contract/index.ts";
 
 /** Of one connection, all streams together; so that many readers with much credit do not overrun the server, which
  * drops a connection that it cannot write 64 MB to. */
-export const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
+const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
 
 export type StreamName = OutputStream | "data";
 

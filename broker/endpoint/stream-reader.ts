@@ -7,9 +7,9 @@ import { type CreditTaker, type Flow, type StreamName, tokenOf, Window } from ".
 import { type Delivered, endFrame } from "./frames.ts";
 
 /** Output of a short command waits this long for its end, so that the answer is one message. */
-export const GATHER_MS = 50;
+const GATHER_MS = 50;
 /** A reader that gives no credit for this long is given up, where others read the same command: they go on. */
-export const STALL_SHARED_MS = 5_000;
+const STALL_SHARED_MS = 5_000;
 /** And for this long where it is the only one; then the command goes on into what is held. */
 export const STALL_MS = 60_000;
 

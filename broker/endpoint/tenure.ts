@@ -12,7 +12,7 @@ import { type Context, errorOf } from "./context.ts";
 import { type Fenced, judge, lost, type Tenure as TenureState } from "./fence.ts";
 
 /** How long a request that knows a newer grant than the daemon waits for the pool's word of it. */
-export const GRANT_WAIT_MS = 2_000;
+const GRANT_WAIT_MS = 2_000;
 /** Requests that wait so, at most. */
 const MAX_WAITING = 1024;
 

@@ -96,7 +96,7 @@ export function bootstrapOf(server: TestServer, sandbox: string, more: Partial<B
 }
 
 /** A command whose every step the test takes. */
-export class Scripted implements RunningCommand {
+class Scripted implements RunningCommand {
   readonly request: ParsedExec;
   readonly sink: CommandSink;
   readonly pauses: boolean[] = [];
@@ -155,7 +155,7 @@ export class Scripted implements RunningCommand {
   }
 }
 
-export const notThere = (): never => {
+const notThere = (): never => {
   throw new Error("this test has none");
 };
 

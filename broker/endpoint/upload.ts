@@ -11,9 +11,9 @@ import { type Context, errorOf } from "./context.ts";
 import type { ByteSink } from "./executor.ts";
 
 /** Open transfers in one sandbox; each holds a file open. */
-export const MAX_TRANSFERS = 64;
+const MAX_TRANSFERS = 64;
 /** Parts that wait for the disk, of all transfers. */
-export const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
+const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 /** A transfer that nobody touched for this long is aborted, and forgotten. */
 export const IDLE_MS = 60_000;
 

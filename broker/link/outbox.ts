@@ -3,7 +3,7 @@ import { ConnectionError, InvalidRequestError, TooLargeError } from "../contract
 import { type LinkProtocol, lengthOf } from "./protocol.ts";
 
 /** What may wait for the connection to come back; past it, publishing throws. */
-export const MAX_HELD_BYTES = 16 * 1024 * 1024;
+const MAX_HELD_BYTES = 16 * 1024 * 1024;
 /** Until the server has said otherwise. */
 const DEFAULT_MAX_PAYLOAD = 1024 * 1024;
 /** White space would break out of the protocol's line. */

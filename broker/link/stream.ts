@@ -5,8 +5,8 @@ import type { AnswerStream, Message } from "./link.ts";
 import { canceled, overdue, type Pending, type Requests, unreachable } from "./requests.ts";
 
 /** What may wait for the reader. Credit keeps a stream below a part of it; what passes it has ignored its credit. */
-export const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
-export const MAX_BUFFERED_MESSAGES = 64 * 1024;
+const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
+const MAX_BUFFERED_MESSAGES = 64 * 1024;
 
 interface Reader {
   resolve(result: IteratorResult<Message>): void;

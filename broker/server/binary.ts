@@ -19,9 +19,9 @@ import { ConnectionError } from "../contract/index.ts";
 const run = promisify(execFile);
 
 /** The versions that are obtained; below 2.12.10, and from 2.14.0 below 2.14.2, a data-loss bug of JetStream's. */
-export const SERVER_VERSION = "2.15.1";
+const SERVER_VERSION = "2.15.1";
 const SERVER_GO_VERSION = "v2.15.2";
-export const CLI_VERSION = "0.5.1";
+const CLI_VERSION = "0.5.1";
 /** Building with Go takes a minute or two of a slow machine. */
 const OBTAIN_TIMEOUT_MS = 15 * 60_000;
 
@@ -41,7 +41,7 @@ export function isGoodServer(version: string): boolean {
 }
 
 /** `$SANDMESH_CACHE`, or `$XDG_CACHE_HOME/sandmesh`, or `~/.cache/sandmesh`. */
-export function cacheDir(env: NodeJS.ProcessEnv = process.env): string {
+function cacheDir(env: NodeJS.ProcessEnv = process.env): string {
   return env.SANDMESH_CACHE || join(env.XDG_CACHE_HOME || join(homedir(), ".cache"), "sandmesh");
 }
 

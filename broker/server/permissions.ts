@@ -27,13 +27,13 @@ const KiB = 1024;
 export const DISCONNECT_SUBJECT = "adv.v1.disconnect";
 export const CONNECT_SUBJECT = "adv.v1.connect";
 /** Answers of JetStream to the pool. */
-export const POOL_INBOX = "inb.v1.pool.>";
+const POOL_INBOX = "inb.v1.pool.>";
 /** What the pool's streams hold: `rec.v1.<whatever the pool makes of it>`. */
-export const RECORDS_WILDCARD = "rec.v1.>";
+const RECORDS_WILDCARD = "rec.v1.>";
 /** What a pool that takes the records over writes first: the one before it hears that. */
-export const FENCES_WILDCARD = "rec.v1.*._fence";
+const FENCES_WILDCARD = "rec.v1.*._fence";
 
-export const PERMISSIONS: Record<Role, Permissions> = {
+const PERMISSIONS: Record<Role, Permissions> = {
   user: {
     publish: [`sbx.v1.${T}.>`, `pool.v1.${T}.>`],
     subscribe: [`rep.v1.${T}.*.${U}.>`, `evt.v1.${T}.>`],

@@ -46,7 +46,7 @@ export interface Trajectory extends v.InferOutput<typeof Header> {
   oneShell: boolean;
 }
 
-export const WORKLOADS = join(import.meta.dir, "..", "workloads");
+const WORKLOADS = join(import.meta.dir, "..", "workloads");
 
 export function parseTrajectory(text: string): Trajectory {
   const [head, ...lines] = text.trimEnd().split("\n");

@@ -5,9 +5,9 @@ import type { RecordStore } from "../records/store.ts";
 
 /** `ok`, or the code of the error. */
 type Result = string;
-export const PROVIDER_CALLS = ["validate", "create", "remove", "remove_many", "list"] as const;
+const PROVIDER_CALLS = ["validate", "create", "remove", "remove_many", "list"] as const;
 export type ProviderCall = (typeof PROVIDER_CALLS)[number];
-export const RECORD_WRITES = ["sandbox", "run", "forget"] as const;
+const RECORD_WRITES = ["sandbox", "run", "forget"] as const;
 export type RecordWrite = (typeof RECORD_WRITES)[number];
 
 export interface CallMeter {

@@ -21,7 +21,7 @@ export interface HttpOptions {
   notReady(): string | undefined;
 }
 
-export function poolApp({ metrics, notReady }: Omit<HttpOptions, "listen">): Hono {
+function poolApp({ metrics, notReady }: Omit<HttpOptions, "listen">): Hono {
   const app = new Hono();
   // That it answers at all is the proof; a pool that may not go on ends its process.
   app.get("/healthz", (c) => c.text("ok\n"));

@@ -31,7 +31,7 @@ interface Refused {
 }
 
 const DEADLINE = "acquire:";
-export const PUMP_DEADLINE = "pump";
+const PUMP_DEADLINE = "pump";
 
 export class Acquires {
   readonly #core: Core;

@@ -4,10 +4,10 @@ import { isEnding, type SandboxRecord } from "../lifecycle/record.ts";
 
 /** From the step before it, in their order. `enrolled` counts from the intent where the daemon came before the
  * provider's answer. */
-export const STEPS = ["queued", "created", "enrolled", "granted", "confirmed", "removed"] as const;
+const STEPS = ["queued", "created", "enrolled", "granted", "confirmed", "removed"] as const;
 export type Step = (typeof STEPS)[number];
 
-export const PACE_DECISIONS = ["go", "booting", "rate"] as const;
+const PACE_DECISIONS = ["go", "booting", "rate"] as const;
 export type PaceDecision = (typeof PACE_DECISIONS)[number];
 
 export interface Meter {

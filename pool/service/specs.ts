@@ -89,7 +89,7 @@ export class Specs {
 }
 
 /** The keys of `given` that are none of `known`. */
-export function unknownFields(given: unknown, known: object): string[] {
+function unknownFields(given: unknown, known: object): string[] {
   return typeof given !== "object" || given === null
     ? []
     : Object.keys(given).filter((name) => !Object.hasOwn(known, name));

@@ -34,7 +34,7 @@ export class MemoryRecords {
   }
 }
 
-export class MemoryStore implements RecordStore {
+class MemoryStore implements RecordStore {
   readonly failed: Promise<Error>;
   #fail: (error: Error) => void = () => {};
   readonly #records: MemoryRecords;

@@ -23,7 +23,7 @@ export function operandsOf(words: readonly string[], options: readonly Option[])
 }
 
 /** `argv` with "--" in front of its `from`th operand, where none stands before that. */
-export function endOptions(argv: string[], options: readonly Option[], from: number): string[] {
+function endOptions(argv: string[], options: readonly Option[], from: number): string[] {
   let operands = 0;
   for (let at = 0; at < argv.length; at++) {
     const word = argv[at] ?? "";

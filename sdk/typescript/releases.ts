@@ -14,7 +14,7 @@ import type { Pulse } from "./wire/pulse.ts";
 /** Releases are verified by the provider, which may take its time. */
 export const RELEASE_TIMEOUT_MS = 120_000;
 /** A server that restarts is back within this; what was acquired ends by itself when its leases lapse. */
-export const SERVER_AWAY_MS = 10_000;
+const SERVER_AWAY_MS = 10_000;
 /** Also where the server has been away for long already: it may just be coming back, and is dialled each 2 s. */
 const LEAST_MS = 3_000;
 const LOOK_MS = 50;

@@ -11,7 +11,7 @@ export type Floor = v.InferOutput<typeof Floor>;
 const INSIDE = "/tmp/floor";
 
 /** Compiles floor.c, static, so that it runs in any image. */
-export async function buildFloor(): Promise<Uint8Array> {
+async function buildFloor(): Promise<Uint8Array> {
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-floor-"));
   try {
     const out = join(folder, "floor");

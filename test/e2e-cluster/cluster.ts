@@ -29,7 +29,7 @@ export function settingsFor(mesh: string, more: Partial<v.InferInput<typeof Kube
 /** By test/cluster/enter, kubectl is on the PATH and KUBECONFIG set. */
 export const kubectl = (...argv: string[]): Promise<string> => output(["kubectl", ...argv]);
 
-export const selectorOf = (mesh: string): string => `sandmesh.dev/mesh=${mesh}`;
+const selectorOf = (mesh: string): string => `sandmesh.dev/mesh=${mesh}`;
 
 /** The mesh's pods by name, with their phase. */
 export async function podsOf(mesh: string, namespace = "default"): Promise<string[]> {

@@ -102,7 +102,7 @@ async function debianArchive(): Promise<string> {
 }
 
 /** Puts them into the node of the cluster that is up; those that are there already are replaced. */
-export async function importImages({ debian = false } = {}): Promise<void> {
+async function importImages({ debian = false } = {}): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-images-"));
   const bin = (await Bun.$`bash ${join(here, "..", "cluster", "build")}`.quiet().text()).trim();
   try {

@@ -11,7 +11,7 @@ const absolute = v.pipe(v.string(), v.startsWith("/", "must be absolute"));
 const pullPolicy = v.optional(v.picklist(["IfNotPresent", "Always", "Never"]), "IfNotPresent");
 
 /** How the daemon's folder gets into an unmodified image, best first. */
-export const DaemonSource = v.variant("by", [
+const DaemonSource = v.variant("by", [
   v.strictObject({
     by: v.pipe(v.literal("image"), v.description("Image volume: the ImageVolume feature, containerd 2.1")),
     image: v.pipe(v.string(), v.minLength(1), v.description("Whose root is the daemon's folder")),
@@ -30,9 +30,8 @@ export const DaemonSource = v.variant("by", [
     pullPolicy,
   }),
 ]);
-export type DaemonSource = v.InferOutput<typeof DaemonSource>;
 
-export const CAPABILITY_PROFILES = ["strict", "default", "root-tools"] as const;
+const CAPABILITY_PROFILES = ["strict", "default", "root-tools"] as const;
 export type CapabilityProfile = (typeof CAPABILITY_PROFILES)[number];
 
 export const KubernetesSettings = v.strictObject({

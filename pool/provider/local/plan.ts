@@ -88,7 +88,7 @@ function bootstrapOf(
 }
 
 /** The image's, then the pool's, then the spec's own; null takes a variable away. */
-export function environmentOf(
+function environmentOf(
   config: ImageConfig,
   pool: Record<string, string> | undefined,
   wish: Record<string, string | null> | undefined,

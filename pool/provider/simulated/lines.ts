@@ -23,7 +23,7 @@ export const HostRequest = v.object({
 });
 export type HostRequest = v.InferOutput<typeof HostRequest>;
 
-export const HostListed = v.object({
+const HostListed = v.object({
   sandbox: v.string(),
   tenant: v.string(),
   uid: v.string(),

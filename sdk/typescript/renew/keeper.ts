@@ -14,12 +14,12 @@ import { DEAD_MAN_MS, type FromKeeper, type ReleaseOrder } from "./protocol.ts";
 
 /** When to renew next after a success: a third of the lease, a fifth of it earlier at random, so that the runs of
  * a burst spread out. `random` is 0 to 1. */
-export function nextRenewalMs(leaseMs: number, random: number): number {
+function nextRenewalMs(leaseMs: number, random: number): number {
   return (leaseMs / 3) * (1 - random / 5);
 }
 
 /** When to try again after a failure. */
-export function retryMs(leaseMs: number): number {
+function retryMs(leaseMs: number): number {
   return Math.min(1_000, leaseMs / 10);
 }
 

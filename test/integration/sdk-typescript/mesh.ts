@@ -88,7 +88,7 @@ export class Daemons implements Provider {
   }
 }
 
-export class LiveMesh implements AsyncDisposable {
+class LiveMesh implements AsyncDisposable {
   readonly server: TestServer;
   readonly provider = new Daemons();
   readonly #records = new MemoryRecords();

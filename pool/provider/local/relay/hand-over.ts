@@ -77,7 +77,7 @@ function socketAddress({ family, address, port }: Target): Buffer {
 }
 
 /** Classic BPF over a packet that begins at its TCP header: all of it from that address and port, nothing else. */
-export function filterOf({ family, address, port }: Target): Buffer {
+function filterOf({ family, address, port }: Target): Buffer {
   const LOAD_WORD = 0x20;
   const LOAD_HALF = 0x28;
   const JUMP_EQUAL = 0x15;
