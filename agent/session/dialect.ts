@@ -5,7 +5,9 @@
 // not end it. A command's own text stands in a file in memory which the line makes the shell source; it is never quoted,
 // never parsed together with ours, and an open quote ends with the file. After it the shell writes "NONCE STATUS" to
 // the status pipe: the nonce is new for each command and not known to the shell before the command is done, so that no
-// output can pass for it.
+// output can pass for it. The pipe stays open while the command runs: a shell that had it closed for that time could not put
+// it back where the command has lowered the limit of descriptors. What a command writes there is no report, and ends with
+// the line that the next report begins.
 
 export type DialectName = "bash" | "dash" | "ash" | "zsh" | "python";
 
@@ -82,7 +84,7 @@ function posix(parts: Parts): Dialect {
 }
 
 const functions = (printf: string, status: string, last = ""): string =>
-  `${STATUS_IS}() { return "$1"; }\n${REPORT}() { ${printf} '%s %s\\n' "$1" "$?" >&${status}; ${last}}\n`;
+  `${STATUS_IS}() { return "$1"; }\n${REPORT}() { ${printf} '\\n%s %s\\n' "$1" "$?" >&${status}; ${last}}\n`;
 
 /** Interactive for real, which bash only is when it reads commands from its stdin. In a sourced file it behaves as in a
  * script: no "[1] 4711" for a background job. PS1 and the like are cleared after each command (a virtual environment
@@ -93,7 +95,7 @@ const BASH = posix({
   setup: `PS1= PS2=; set +m; set +o history; shopt -s execfail; unset HISTFILE TMOUT MAILCHECK
 exec 197<&3 198<&5 199>&4 3<&- 4>&- 5<&-
 ${functions("builtin printf", "199", "PS0= PS1= PS2= PROMPT_COMMAND=; ")}`,
-  source: "\\builtin . /proc/self/fd/198 <&197 199>&-",
+  source: "\\builtin . /proc/self/fd/198 <&197",
   quiet: "2>&-",
 });
 
@@ -106,7 +108,7 @@ const dashLike = (): Dialect =>
     setup: `PS1= PS2=
 exec 8<&5 9>&4 3<&- 4>&- 5<&-
 ${functions("command printf", "9", "PS1= PS2=; ")}`,
-    source: "\\command . /proc/self/fd/8 9>&-",
+    source: "\\command . /proc/self/fd/8",
     quiet: "2>&-",
   });
 

@@ -1,5 +1,6 @@
-import { afterEach, expect } from "bun:test";
-import { closeSessions, inEachShell, isAlive, run, untilGone, untilRuns } from "./testing.ts";
+import { afterEach, expect, test } from "bun:test";
+import { SessionClosedError } from "../../broker/contract/index.ts";
+import { closeSessions, inEachShell, isAlive, run, testSessions, untilGone, untilRuns } from "./testing.ts";
 
 afterEach(closeSessions);
 
@@ -188,4 +189,30 @@ inEachShell("traces of set -x show the command, and the session lives with them"
   expect(traced.stderr).not.toMatch(/[0-9a-f]{24}/);
   await run(s, "set +x");
   expect((await run(s, "echo quiet")).stderr).toBe("");
+});
+
+inEachShell(
+  "a limit of descriptors that a command sets adds nothing to its output, and the session lives",
+  async (s) => {
+    const ran = await run(s, "ulimit -n 64; echo set");
+    expect([ran.what, ran.stdout, ran.stderr]).toEqual(["exited 0", "set\n", ""]);
+    const next = await run(s, "echo on; cat < /dev/null");
+    expect([next.what, next.stdout, next.stderr]).toEqual(["exited 0", "on\n", ""]);
+  },
+);
+
+inEachShell(
+  "with a limit of descriptors that no shell can live with the session lives or ends typed",
+  async (s) => {
+    const ran = await run(s, "ulimit -n 4; echo set").catch((error: unknown) => error);
+    if (ran instanceof SessionClosedError) return;
+    expect(ran).toMatchObject({ stdout: "set\n", stderr: "" });
+  },
+);
+
+test("what a command writes where the shell reports ends no command and hides no report", async () => {
+  const s = await testSessions();
+  await s.open({ session: "s", shell: "bash" });
+  expect((await run(s, "printf 'no line' >&199; (exit 5)")).what).toBe("exited 5");
+  expect((await run(s, "echo on")).stdout).toBe("on\n");
 });
