@@ -33,12 +33,19 @@ export class Destination {
   readonly #open: { name: Buffer; folder: Folder }[] = [];
   readonly #folders: ArchiveEntry[] = [];
   readonly #direct = new Direct();
+  #touched: boolean;
 
   /** `owner`: keep the archive's; `made`: `root` is new. */
   constructor(root: Folder, { owner, made }: { owner: boolean; made: boolean }) {
     this.#root = root;
     this.#owner = owner;
     this.#made = made;
+    this.#touched = made;
+  }
+
+  /** Whether anything is other than before. */
+  get touched(): boolean {
+    return this.#touched;
   }
 
   /** `size` is the content's. */
@@ -65,6 +72,7 @@ export class Destination {
         await this.#direct.turn();
         const places = { draft, path: folder.at(name) };
         this.#direct.run(() => putFile(places, entry, this.#owner, bytes));
+        this.#touched = true;
         return;
       }
       let placed = false;
@@ -73,6 +81,7 @@ export class Destination {
         else if (entry.type === "symlink") await this.#symlink(draft, entry);
         else await this.#file(draft, entry, content);
         await rename(draft, folder.at(name));
+        this.#touched = true;
         // Renaming one name of a file onto another of it does nothing, and leaves both.
         placed = source === undefined;
       } finally {
@@ -104,7 +113,9 @@ export class Destination {
     while (depth < names.length && this.#open[depth]?.name.equals(names[depth] ?? Buffer.alloc(0))) depth++;
     for (const { folder } of this.#open.splice(depth).reverse()) await folder.close();
     for (const name of names.slice(depth)) {
-      const folder = await makeAndEnter(this.#open.at(-1)?.folder ?? this.#root, name, names);
+      const parent = this.#open.at(-1)?.folder ?? this.#root;
+      if (await makeFolder(parent, name)) this.#touched = true;
+      const folder = await enterFolder(parent, name, names);
       this.#open.push({ name, folder });
     }
     return this.#open.at(-1)?.folder ?? this.#root;
@@ -168,12 +179,18 @@ function inTheWay(thrown: unknown, names: readonly Buffer[]): unknown {
   return fileFault(errno, `the archive's entry ${shownOf(names)} would replace a folder; remove it first`);
 }
 
-async function makeAndEnter(parent: Folder, name: Buffer, names: readonly Buffer[]): Promise<Folder> {
+/** Whether it was not there. */
+async function makeFolder(parent: Folder, name: Buffer): Promise<boolean> {
   try {
     await mkdir(parent.at(name));
+    return true;
   } catch (thrown) {
     if (errnoOf(thrown) !== "EEXIST") throw thrown;
+    return false;
   }
+}
+
+async function enterFolder(parent: Folder, name: Buffer, names: readonly Buffer[]): Promise<Folder> {
   try {
     return await parent.enter(name);
   } catch (thrown) {

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { extract } from "tar-stream";
-import { errnoOf, SandmeshError } from "../../broker/contract/index.ts";
+import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.ts";
 import { archiveEntry, NAME_ENCODING } from "../../broker/contract/tar/entry.ts";
 import type { ByteSink } from "../../broker/endpoint/executor.ts";
 import { Destination } from "./destination.ts";
@@ -92,22 +92,37 @@ class UnpackSink implements ByteSink {
       await act();
     } catch (thrown) {
       await this.abort().catch(() => {});
-      // tar-stream's own errors have no errno: they say that the bytes are no tar, or not all of one.
-      if (thrown instanceof Error && !(thrown instanceof SandmeshError) && errnoOf(thrown) === undefined)
-        throw fileFault(
-          "EINVAL",
-          `cannot unpack into ${this.#path}: not a whole tar archive: ${thrown.message}`,
-        );
-      throw toFileError("unpack into", this.#path, thrown);
+      const error = this.#errorOf(thrown);
+      throw this.#destination.touched ? error : nothingWritten(error);
     }
+  }
+
+  #errorOf(thrown: unknown): SandmeshError {
+    // tar-stream's own errors have no errno: they say that the bytes are no tar, or not all of one.
+    if (thrown instanceof Error && !(thrown instanceof SandmeshError) && errnoOf(thrown) === undefined)
+      return fileFault(
+        "EINVAL",
+        `cannot unpack into ${this.#path}: not a whole tar archive: ${thrown.message}`,
+      );
+    return toFileError("unpack into", this.#path, thrown);
   }
 }
 
 /** Begins to unpack a tar stream into the folder `path`, which is made where it is missing. Files and links replace
  * what is in their place; devices and fifos are skipped. A folder that was there keeps its own mode and time, a new one
  * gets those that the archive has of it (as "./"). `owner` keeps the archive's uid and gid (needs root). What was
- * unpacked before an error stays, whole file by whole file. Throws FileError. */
+ * unpacked before an error stays, whole file by whole file. Throws FileError; with `started: "no"` where nothing was
+ * written. */
 export async function openUnpack(path: string, shown: string, owner: boolean): Promise<ByteSink> {
-  const made = (await mkdir(path, { recursive: true })) !== undefined;
-  return new UnpackSink(new Destination(await Folder.open(path), { owner, made }), shown);
+  try {
+    const made = (await mkdir(path, { recursive: true })) !== undefined;
+    return new UnpackSink(new Destination(await Folder.open(path), { owner, made }), shown);
+  } catch (thrown) {
+    throw nothingWritten(toFileError("unpack into", shown, thrown));
+  }
 }
+
+const nothingWritten = (error: SandmeshError): SandmeshError =>
+  error instanceof FileError
+    ? new FileError(error.message, { reason: error.reason ?? "EIO", cause: error.cause, started: "no" })
+    : error;

@@ -11,7 +11,7 @@ export interface ErrorDetail {
   sandbox?: string;
   /** A word from a closed list of the class (see each class). */
   reason?: string;
-  /** For commands; left out where no command is concerned. */
+  /** For commands; and of an `unpack` that failed `no`, where nothing was written. */
   started?: Started;
   cause?: unknown;
 }

@@ -109,6 +109,7 @@ export class Files {
     request: { path: string },
     source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
     signal: AbortSignal | undefined,
+    onBegin?: () => void,
   ): Promise<number> {
     const { pulse } = this.#box;
     const transfer = newUuidV7();
@@ -130,6 +131,7 @@ export class Files {
       return await sendParts(partsOf(source), {
         signal,
         send: (part) => {
+          if (!begun) onBegin?.();
           begun = true;
           return send(part);
         },
@@ -205,15 +207,16 @@ export class Files {
   }
 
   /** A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
-   * `owner`, uid and gid are kept. */
+   * `owner`, uid and gid are kept. `begun` is called before the first part is sent. Throws FileError, with `started:
+   * "no"` where nothing was written. */
   async unpack(
     path: string,
     tar: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-    options: { owner?: boolean } & Abortable = {},
+    options: { owner?: boolean; begun?: () => void } & Abortable = {},
   ): Promise<number> {
-    const { signal, owner, ...rest } = given(options);
+    const { signal, owner, begun, ...rest } = given(options);
     nothingElse(rest);
-    return await this.#transfer("unpack", defined({ path, owner }), sourceOf(tar), signal);
+    return await this.#transfer("unpack", defined({ path, owner }), sourceOf(tar), signal, begun);
   }
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */

@@ -14,7 +14,7 @@ import {
   utimes,
 } from "node:fs/promises";
 import { posix } from "node:path";
-import { FileError, type FileStat, newUuidV7 } from "../../../broker/contract/index.ts";
+import { FileError, type FileStat, NotFoundError, newUuidV7 } from "../../../broker/contract/index.ts";
 import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
@@ -70,7 +70,10 @@ export async function upload(
     const source = follow ? await realpath(path, { encoding: "buffer" }) : path;
     await files.unpack(folder.toString(), packAs(name, source, skipped), options);
   } else if (found.isDirectory()) {
-    await telling(partial, () => files.unpack(target.toString(), packFolder(path, skipped), options));
+    let begun = false;
+    const asked = { ...options, begun: () => (begun = true) };
+    const stays = (error: unknown) => begun && !wroteNothing(error);
+    await telling(partial, stays, () => files.unpack(target.toString(), packFolder(path, skipped), asked));
   } else {
     const { mtimeMs } = found;
     const mode = found.mode & 0o7777;
@@ -89,15 +92,23 @@ export async function download(
   const found = await files.stat(remote, { ...options, follow });
   const there = await localErrors(path, () => ifThere(stat(path)));
   const content = () => files.pack(remote, { ...options, ...defined({ skipped }) });
+  let wrote = false;
   const copy = async () => {
     if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options));
     else if (there === undefined) await localErrors(path, () => makeFolder(content(), path, found));
     // One that was there keeps its own mode and time, and what is in it.
-    else await unpackFolder(content(), path);
+    else await unpackFolder(content(), path, () => (wrote = true));
   };
-  const keepsPart = found.type === "dir" && there?.isDirectory() === true;
-  await telling(keepsPart ? partial : undefined, () => untilWhole(copy, new Anew(options.signal)));
+  await telling(
+    partial,
+    () => wrote,
+    () => untilWhole(copy, new Anew(options.signal)),
+  );
 }
+
+/** There is no such sandbox, or it says so. */
+const wroteNothing = (error: unknown): boolean =>
+  error instanceof NotFoundError || (error instanceof FileError && error.started === "no");
 
 async function untilWhole(copy: () => Promise<void>, anew: Anew): Promise<void> {
   for (;;) {
@@ -109,11 +120,15 @@ async function untilWhole(copy: () => Promise<void>, anew: Anew): Promise<void> 
   }
 }
 
-async function telling<T>(partial: (() => void) | undefined, work: () => Promise<T>): Promise<void> {
+async function telling<T>(
+  partial: (() => void) | undefined,
+  stays: (error: unknown) => boolean,
+  work: () => Promise<T>,
+): Promise<void> {
   try {
     await work();
   } catch (error) {
-    partial?.();
+    if (stays(error)) partial?.();
     throw error;
   }
 }

@@ -22,10 +22,11 @@ interface Placed {
 
 /** Writes an archive's entries below `folder`, which is made where it is missing. Symlinks are made last, so that no
  * entry is written through one of the archive's own. Throws FileError for a name that leads outside, and that names
- * what cannot be written. */
+ * what cannot be written. `wrote` is called whenever anything there is other than before. */
 export async function unpackFolder(
   source: AsyncIterable<Uint8Array>,
   folder: string | Buffer,
+  wrote: () => void = () => undefined,
 ): Promise<void> {
   await localErrors(folder, () => mkdir(folder, { recursive: true }));
   const root = Buffer.from(folder);
@@ -43,16 +44,16 @@ export async function unpackFolder(
       const path = below(root, entry.names);
       await localErrors(path, async () => {
         if (entry.type === "dir") {
-          await makeFolders(root, entry.names);
+          await makeFolders(root, entry.names, wrote);
           folders.push({ path, entry });
           return;
         }
         // Of the folder itself only its attributes can be told.
         if (entry.names.length === 0) return;
-        await makeFolders(root, entry.names.slice(0, -1));
+        await makeFolders(root, entry.names.slice(0, -1), wrote);
         if (entry.type === "symlink") links.push({ path, entry });
-        else if (entry.type === "link") await hardLink(below(root, componentsOf(entry.target)), path);
-        else if (entry.type === "file") await writeFile(content, entry, path);
+        else if (entry.type === "link") await hardLink(below(root, componentsOf(entry.target)), path, wrote);
+        else if (entry.type === "file") await writeFile(content, entry, path, wrote);
       });
       content.resume();
     }
@@ -63,7 +64,7 @@ export async function unpackFolder(
   }
   await reading;
   if (failed.length > 0) throw failed[0];
-  for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry));
+  for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry, wrote));
   // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
   for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
 }
@@ -95,38 +96,48 @@ const below = (root: Buffer, names: readonly Buffer[]): Buffer =>
   Buffer.concat([root, ...names.flatMap((name) => [SLASH, name])]);
 
 /** Makes the folders that lead to `names` and it; refuses one that is a symlink, since it may lead outside. */
-async function makeFolders(root: Buffer, names: readonly Buffer[]): Promise<void> {
+async function makeFolders(root: Buffer, names: readonly Buffer[], wrote: () => void): Promise<void> {
   for (let depth = 1; depth <= names.length; depth++) {
     const path = below(root, names.slice(0, depth));
     const found = await ifThere(lstat(path));
-    if (found === undefined) await mkdir(path);
-    else if (!found.isDirectory())
+    if (found === undefined) {
+      await mkdir(path);
+      wrote();
+    } else if (!found.isDirectory())
       throw new FileError(`${path} is in the way of the archive's folder`, { reason: "ENOTDIR" });
   }
 }
 
 /** What is no folder; where nothing is, nothing. */
-async function removeOld(path: Buffer): Promise<void> {
-  await ifThere(unlink(path));
+async function removeOld(path: Buffer, wrote: () => void): Promise<void> {
+  await ifThere(unlink(path).then(wrote));
 }
 
-async function hardLink(existing: Buffer, path: Buffer): Promise<void> {
+async function hardLink(existing: Buffer, path: Buffer, wrote: () => void): Promise<void> {
   const found = await lstat(existing);
   if (!found.isFile()) throw new FileError(`${existing} is not a file to link to`, { reason: "EINVAL" });
-  await removeOld(path);
+  await removeOld(path, wrote);
   await link(existing, path);
+  wrote();
 }
 
-async function makeSymlink(path: Buffer, { target, mtime }: ArchiveEntry): Promise<void> {
-  await removeOld(path);
+async function makeSymlink(path: Buffer, { target, mtime }: ArchiveEntry, wrote: () => void): Promise<void> {
+  await removeOld(path, wrote);
   await symlink(target, path);
+  wrote();
   await lutimes(path, mtime, mtime);
 }
 
-async function writeFile(content: AsyncIterable<unknown>, entry: ArchiveEntry, path: Buffer): Promise<void> {
+async function writeFile(
+  content: AsyncIterable<unknown>,
+  entry: ArchiveEntry,
+  path: Buffer,
+  wrote: () => void,
+): Promise<void> {
   // Removed first: an old symlink of that name is replaced, not followed.
-  await removeOld(path);
+  await removeOld(path, wrote);
   const file = await open(path, "wx", 0o600);
+  wrote();
   try {
     for await (const part of content) if (part instanceof Uint8Array) await file.writeFile(part);
   } finally {

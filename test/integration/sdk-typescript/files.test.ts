@@ -256,3 +256,28 @@ test("a download of a folder that is canceled leaves nothing where nothing was, 
   await expect(inTheWay).rejects.toMatchObject({ code: "file_error", reason: "EEXIST" });
   expect(told).toBe(1);
 });
+
+test("a copy of a folder is called partial where a part of it stays, and not where nothing was written", async () => {
+  await using sandbox = await box();
+  await using folder = await scratch();
+  await sandbox.exec("mkdir -p t/b; echo x > t/a; echo x > t/b/c; touch f; mkdir -p in/a on; touch on/b");
+  const from = join(folder.path, "from");
+  await mkdir(join(from, "b"), { recursive: true });
+  for (const name of ["a", "b/c"]) await writeFile(join(from, name), "x");
+  const [inHere, onHere] = [join(folder.path, "in"), join(folder.path, "on")];
+  await mkdir(join(inHere, "a"), { recursive: true });
+  await mkdir(onHere);
+  await writeFile(join(onHere, "b"), "in the way");
+  const told = async (copy: (partial: () => void) => Promise<void>) => {
+    let times = 0;
+    await expect(copy(() => times++)).rejects.toBeInstanceOf(FileError);
+    return times;
+  };
+  const { files } = sandbox;
+  // What is in the way stands before all else, or behind what was written by then.
+  expect(await told((partial) => files.download("t", inHere, { partial }))).toBe(0);
+  expect(await told((partial) => files.download("t", onHere, { partial }))).toBe(1);
+  expect(await told((partial) => files.upload(from, "in", { partial }))).toBe(0);
+  expect(await told((partial) => files.upload(from, "on", { partial }))).toBe(1);
+  expect(await told((partial) => files.upload(from, "f", { partial }))).toBe(0);
+});
