@@ -8,6 +8,7 @@ Durations are seconds. ``sandmesh.sync`` is the same without ``await``.
 """
 
 from . import errors, sync
+from ._wire.ids import new_uuid7
 from .commands import CommandLine, CommandOptions
 from .errors import (
     AcquireTimeoutError,
@@ -43,7 +44,7 @@ from .errors import (
     UnsupportedError,
 )
 from .events import Event
-from .files import FileChange, Files, FileStat, Match
+from .files import FileChange, Files, FileStat, Match, Matches
 from .handles import Command, Terminal
 from .meshes import Mesh, connect
 from .outcomes import (
@@ -58,7 +59,7 @@ from .outcomes import (
     shell_status,
 )
 from .ports import Forward
-from .results import Chunk, CommandEnd, ExecResult, Output
+from .results import Chunk, CommandEnd, ExecResult, Output, Total, Totals
 from .runs import Run
 from .sandboxes import CommandInfo, Grant, Sandbox, SandboxInfo, Timeline
 from .shells import SessionInfo, Shell
@@ -102,6 +103,7 @@ __all__ = [
     "InvalidRequestError",
     "LeaseLostError",
     "Match",
+    "Matches",
     "Mesh",
     "NoMeshError",
     "NotFoundError",
@@ -132,6 +134,8 @@ __all__ = [
     "TimedOut",
     "Timeline",
     "TooLargeError",
+    "Total",
+    "Totals",
     "UnknownCommandError",
     "UnknownVerbError",
     "UnreachableError",
@@ -139,6 +143,7 @@ __all__ = [
     "Volume",
     "connect",
     "errors",
+    "new_uuid7",
     "shell_status",
     "sync",
 ]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import os
-import stat as stat_module
-import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, Literal, Union
+from typing import Any, Literal, Union
 
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
 from ._wire.parts import parts_of, send_parts, split
-from ._wire.tree import local_errors, local_path, pack_tree, unpack_tree, whole
+from .copies import Skipped, download, upload
 from .errors import FileError, InvalidRequestError, NotFoundError
 
 Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "char", "block"]
-_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -56,6 +51,14 @@ class Match:
     """From 1."""
     text: str
     """The line, at most 500 characters around the match."""
+
+
+class Matches(list[Match]):
+    """Those found. ``more``: the limit, or the time of 20 s, ended the search."""
+
+    def __init__(self, matches: Iterable[Match], more: bool) -> None:
+        super().__init__(matches)
+        self.more = more
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,8 @@ class Files:
         parents: bool = True,
         fsync: bool = False,
     ) -> int:
-        """Writes a file, which appears whole or not at all; missing folders are made. ``append`` takes at most
-        256 KiB at once. Returns the number of bytes."""
+        """Writes a file, which appears whole or not at all; missing folders are made. ``append`` adds to what is there,
+        in parts of at most 256 KiB; each is sent once only, since twice would add twice. Returns how many bytes."""
         options: dict[str, Any] = {"path": path, "append": append, "parents": parents, "fsync": fsync}
         mtime_ms = mtime * 1000 if isinstance(mtime, int | float) else mtime
         for name, value in (("mode", mode), ("uid", uid), ("gid", gid), ("mtime_ms", mtime_ms)):
@@ -121,13 +124,20 @@ class Files:
                 options[name] = value
         check_arguments("sandbox.write.request", {**options, "data": b""})
         data, parts = split(content, "content")
-        if append and data is None:
-            raise InvalidRequestError("content: append takes text or bytes of at most 256 KiB", field="content")
+        if append:
+            return await self._append(options, parts if data is None else (data,))
         if data is None:
             return await self._send("write", options, parts)
-        # An append that was answered by nothing may have happened: it is not sent twice.
-        await self._box.call("write", {**options, "data": data}, once=append)
+        await self._box.call("write", {**options, "data": data})
         return len(data)
+
+    async def _append(self, options: dict[str, Any], parts: Any) -> int:
+        sent = 0
+        async for _offset, data, _last in parts_of(parts, "content"):
+            # One part is one append, and one that was answered by nothing may have happened: it is not sent twice.
+            await self._box.call("write", {**options, "data": data}, once=True)
+            sent += len(data)
+        return sent
 
     async def _send(self, verb: Literal["write", "unpack"], options: dict[str, Any], content: Any) -> int:
         transfer = new_uuid7()
@@ -215,15 +225,16 @@ class Files:
         files: str | None = None,
         hidden: bool = False,
         limit: int = 1000,
-    ) -> builtins.list[Match]:
+    ) -> Matches:
         """Lines that contain ``text`` (no pattern language) in the files below a folder, or in one file; at most
-        ``limit``. ``files`` is a pattern as of ``glob``. Binary files are left out."""
+        ``limit``; ``more`` of the answer says whether there may be others. ``files`` is a pattern as of ``glob``.
+        Binary files are left out."""
         request: dict[str, Any] = {"path": path, "text": text, "ignore_case": ignore_case, "hidden": hidden}
         request["limit"] = limit
         if files is not None:
             request["files"] = files
         answer = await self._box.call("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
-        return [Match(**match) for match in answer["matches"]]
+        return Matches((Match(**match) for match in answer["matches"]), answer["more"])
 
     async def watch(self, path: str, *, recursive: bool = True) -> AsyncGenerator[FileChange, None]:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
@@ -242,48 +253,51 @@ class Files:
             for change in answer["changes"]:
                 yield FileChange(**change)
 
-    async def upload(self, local: str | os.PathLike[str], path: str) -> None:
-        """A file to the path, or a folder's contents into the folder ``path``, with modes and symlinks."""
-        source = local_path(local)
-        with local_errors(source):
-            info = await asyncio.to_thread(source.stat)
-            if not stat_module.S_ISDIR(info.st_mode):
-                with await asyncio.to_thread(open, source, "rb") as file:
-                    options = {"mode": stat_module.S_IMODE(info.st_mode), "mtime": info.st_mtime}
-                    await self.write(path, _blocks(file), **options)  # type: ignore[arg-type]
-                return
-            await self.mkdir(path)
-            with tempfile.TemporaryFile() as archive:
-                await asyncio.to_thread(pack_tree, source, archive)
-                await self._send("unpack", {"path": path, "owner": False}, _blocks(archive))
+    async def pack(self, path: str, *, skipped: Skipped | None = None) -> AsyncGenerator[bytes, None]:
+        """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told."""
+        left_out: dict[str, Any] = {}
+        async for part in download_frames(self._box, "pack", {"path": path}, 0, None, left_out.update):
+            yield part
+        for each in left_out.get("skipped", ()):
+            if skipped is not None:
+                skipped(each, left_out.get("skipped_count", 0))
 
-    async def download(self, path: str, local: str | os.PathLike[str]) -> None:
-        """A file to the local path, or a folder's contents into the local folder, with modes and symlinks. A file, and a
-        folder that is new, appears whole or not at all; nothing is written outside the folder, whatever the sandbox sends."""
-        target = local_path(local)
-        info = await self.stat(path)
-        with local_errors(target):
-            if not info.is_dir:
-                await self._download_file(path, info, target)
-                return
-            with tempfile.TemporaryFile() as archive:
-                async for part in download_frames(self._box, "pack", {"path": path}, 0, None):
-                    await asyncio.to_thread(archive.write, part)
-                await asyncio.to_thread(unpack_tree, archive, target)
+    async def unpack(self, path: str, tar: Content, *, owner: bool = False) -> int:
+        """A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
+        ``owner``, uid and gid are kept. Returns the number of bytes."""
+        data, parts = split(tar, "tar")
+        options = {"path": path, "owner": owner}
+        first = {"transfer": new_uuid7(), "offset": 0, "data": b"", "last": True}
+        check_arguments("sandbox.unpack.request", {**options, **first})
+        return await self._send("unpack", options, (data,) if data is not None else parts)
 
-    async def _download_file(self, path: str, info: FileStat, target: Path) -> None:
-        await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
-        with whole(target) as half:
-            with await asyncio.to_thread(open, half, "xb", opener=_private) as file:
-                async for part in self.read_parts(path):
-                    await asyncio.to_thread(file.write, part)
-            half.chmod(info.mode & 0o777)
+    async def upload(
+        self,
+        local: str | bytes | os.PathLike[str],
+        path: str | bytes,
+        *,
+        follow: bool = True,
+        skipped: Skipped | None = None,
+        partial: Callable[[], None] | None = None,
+    ) -> None:
+        """A file to the path (the new name), or a folder's content into the folder ``path``, with modes, links and
+        times (to the microsecond). A folder that is there already keeps its own mode and time. ``follow``: of a symlink
+        that is named itself, copies what it leads to, or else the link. ``skipped`` is told what is left out (fifos,
+        sockets and devices), ``partial`` before a folder's copying raises, where what was copied by then stays. Raises
+        FileError that names the file where one of this machine's cannot be read, went away or became shorter meanwhile.
+        Bytes are for names that are no UTF-8; in the sandbox only the last part may be one."""
+        await upload(self, local, path, follow, skipped, partial)
 
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-async def _blocks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
-    while block := await asyncio.to_thread(file.read, _BLOCK):
-        yield block
+    async def download(
+        self,
+        path: str,
+        local: str | bytes | os.PathLike[str],
+        *,
+        follow: bool = True,
+        skipped: Skipped | None = None,
+        partial: Callable[[], None] | None = None,
+    ) -> None:
+        """A file or folder of the sandbox to ``local`` (the new name), as ``upload``. Nothing is written outside of it,
+        whatever the sandbox sends. What is new appears whole, or not at all; into a folder that was there files come
+        one by one."""
+        await download(self, path, local, follow, skipped, partial)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7
 from ._wire.opening import leave_block
 from ._wire.parts import Source, parts_of
-from .errors import NotFoundError, SandboxLostError
+from .errors import NotFoundError, SandboxLostError, SandmeshError, UnknownCommandError
 from .results import CommandEnd, ExecResult
 from .stdin import StdinWriter
 from .streams import CommandStream, attach_stream
+from .units import Seconds, milliseconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,6 +113,10 @@ class Terminal:
         self.command = command
         self.output = command.attach()
         """The screen's bytes, all on stdout."""
+        self._beating: asyncio.Task[None] | None = None
+
+    def _beat(self, every_s: float) -> None:
+        self._beating = asyncio.ensure_future(_say_that_we_are_here(self, every_s))
 
     async def write(self, data: str | bytes) -> None:
         """What is typed."""
@@ -124,6 +130,8 @@ class Terminal:
         return await self.output.wait()
 
     async def close(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
         await self.output.close()
         try:
             await self.command.cancel()
@@ -145,11 +153,39 @@ async def open_terminal(
     rows: int,
     cols: int,
     term: str | None,
+    hang_up_after: Seconds | None,
     **options: Unpack[commands.CommandOptions],
 ) -> Terminal:
+    hang_up_ms = None if hang_up_after is None else max(1, milliseconds(hang_up_after, "hang_up_after"))
     if command is None:
         # Without a shell the command's own outcome says so, in the sandbox's words.
         shells = (await box.call("info", {}))["shells"]
         command = [shells[0] if shells else "/bin/sh", "-l"]
-    pty: dict[str, object] = {"rows": rows, "cols": cols, **({} if term is None else {"term": term})}
-    return Terminal(await start(box, command, True, commands.unlimited(options), pty))
+    pty: dict[str, object] = {"rows": rows, "cols": cols}
+    pty |= {name: value for name, value in (("term", term), ("hang_up_ms", hang_up_ms)) if value is not None}
+    terminal = Terminal(await start(box, command, True, commands.unlimited(options), pty))
+    if hang_up_ms is not None:
+        terminal._beat(hang_up_ms / 1000 / _BEATS)
+    return terminal
+
+
+# How often in the time after which it is hung up this process says that it is there.
+_BEATS = 4
+
+
+async def _say_that_we_are_here(terminal: Terminal, every_s: float) -> None:
+    """Until the terminal is closed, or its end is known."""
+    command = terminal.command
+    box = command._box
+    # Nothing, at the beginning: taken as repeated, and heard.
+    request = {"id": command.id, "offset": 0}
+    due = time.monotonic()
+    while terminal.output.end is None and box.lifeline.error is None and box.caller.link.closed_error is None:
+        due = max(due + every_s, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())
+        try:
+            await box.caller.sandbox(box.target, "stdin", request, timeout=every_s, once=True)
+        except UnknownCommandError:
+            return
+        except SandmeshError as error:
+            box.note(error)

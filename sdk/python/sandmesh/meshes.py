@@ -19,10 +19,10 @@ from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .burst import acquire_many
 from .closing import give_back_all, while_present
-from .errors import ConnectionError, SandboxLostError
+from .errors import ConnectionError, NotFoundError, SandboxLostError
 from .events import Event, What, events
 from .runs import Run
-from .sandboxes import Grant, Sandbox, SandboxInfo, Timeline, info_of
+from .sandboxes import Sandbox, SandboxInfo, grant_of, info_of
 from .settings import Settings, resolve_settings
 from .specs import SpecOptions, spec_of
 from .units import Seconds, lease_milliseconds, milliseconds
@@ -42,6 +42,7 @@ def connect(
     ca: str | os.PathLike[str] | None = None,
     tenant: str | None = None,
     user: str | None = None,
+    run: str | None = None,
     timeout: Seconds = 10.0,
     lease: Seconds = 60.0,
 ) -> Opening[Mesh]:
@@ -49,14 +50,16 @@ def connect(
     address and the credentials (the path of a .creds file, or its text) come from SANDMESH_URL and SANDMESH_CREDS,
     or from the mesh that is up on this machine. ``ca``: the path of a PEM file, or its text: the CA that signed the
     server's certificate, and no other is trusted then; default SANDMESH_CA (a path), else what the machine trusts.
-    ``lease``: how long sandboxes outlive a process that was killed.
+    ``run``: of acquires that name none; it is not ended as a whole when the connection closes, only what was acquired
+    here. Default: a new one, of this connection's own. ``lease``: how long sandboxes outlive a process that was killed.
     Raises NoMeshError, ConnectionError, PermissionDeniedError, InvalidRequestError."""
 
     async def open_mesh() -> Mesh:
         settings = resolve_settings(url, credentials, tenant, user, ca=ca)
         lease_ms, timeout_s = lease_milliseconds(lease), milliseconds(timeout, "timeout") / 1000
+        named = None if run is None else check_id("run", run)
         link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout_s)
-        return Mesh(settings, Caller(link), lease_ms)
+        return Mesh(settings, Caller(link), lease_ms, named)
 
     return Opening(open_mesh())
 
@@ -64,14 +67,15 @@ def connect(
 class Mesh:
     """From ``connect``. Belongs to the event loop that it was made in."""
 
-    def __init__(self, settings: Settings, caller: Caller, lease_ms: int) -> None:
+    def __init__(self, settings: Settings, caller: Caller, lease_ms: int, run: str | None) -> None:
         self._caller = caller
         self._lease_ms = lease_ms
         self._loop = caller.link.loop
         self._pulse = Pulse(self._loop)
         caller.link.on_reconnect(self._pulse.reconnected)
-        self._own_run = new_run_id()
-        self._renewer = Renewer(settings, self._own_run, self._run_unknown, self._run_lapsed)
+        self._default_run = new_run_id() if run is None else run
+        own_run = self._default_run if run is None else None
+        self._renewer = Renewer(settings, own_run, self._run_unknown, self._run_lapsed)
         self._tenure = Tenure(caller, self._renewer)
         self._acquiring: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -84,23 +88,30 @@ class Mesh:
     def user(self) -> str:
         return self._caller.link.user
 
+    @property
+    def default_run(self) -> str:
+        """The run of acquires that name none: of this connection alone, unless it was named in ``connect``."""
+        return self._default_run
+
     def acquire(
         self,
         image: str,
         *,
         run: str | None = None,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         id: str | None = None,
         **spec: Unpack[SpecOptions],
     ) -> Opening[Sandbox]:
         """One sandbox, usable when it is returned: ``async with await mesh.acquire(image="host") as box``. ``run``:
-        default one of this connection's own. ``max_life``: ended after this whatever is renewed (default a day).
+        default ``default_run``. ``lease``: how long the run lives on when this process is gone, 1 s to 24 h; default
+        the connection's. ``max_life``: ended after this whatever is renewed (default a day).
         ``id`` (UUIDv7): the same one again attaches to the first try. Cancelled or timed out, it leaves nothing.
         Raises AcquireTimeoutError, QueueFullError, QuotaExceededError, ImageError, UnsupportedError,
         BootFailedError, …"""
-        run = self._own_run if run is None else run
-        return Opening(self._acquire(image, run, self._lease_ms, timeout, max_life, id, spec))
+        run = self._default_run if run is None else run
+        return Opening(self._acquire(image, run, self._lease_ms, lease, timeout, max_life, id, spec))
 
     async def acquire_many(
         self,
@@ -111,6 +122,7 @@ class Mesh:
         at_once: int = 1000,
         run: str | None = None,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         **spec: Unpack[SpecOptions],
     ) -> list[Sandbox]:
@@ -119,7 +131,7 @@ class Mesh:
         each has ``timeout`` from when it is asked for. Cancelled, it leaves nothing."""
 
         async def one() -> Sandbox:
-            return await self.acquire(image, run=run, timeout=timeout, max_life=max_life, **spec)
+            return await self.acquire(image, run=run, timeout=timeout, lease=lease, max_life=max_life, **spec)
 
         return await acquire_many(one, count, at_least, at_once)
 
@@ -127,16 +139,18 @@ class Mesh:
         self,
         image: str,
         run: str,
-        lease_ms: int,
+        default_lease_ms: int,
+        lease: Seconds | None,
         timeout: Seconds,
         max_life: Seconds | None,
         id: str | None,
         spec: SpecOptions,
     ) -> Sandbox:
         self._throw_if_closing()
-        lease = new_uuid7() if id is None else check_uuid7("id", id)
+        lease_ms = default_lease_ms if lease is None else lease_milliseconds(lease)
+        chosen = new_uuid7() if id is None else check_uuid7("id", id)
         timeout_ms = max(1, milliseconds(timeout, "timeout"))
-        request: dict[str, Any] = {"id": lease, "run": run, "spec": spec_of(image, spec)}
+        request: dict[str, Any] = {"id": chosen, "run": run, "spec": spec_of(image, spec)}
         request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms}
         if max_life is not None:
             request["max_life_ms"] = milliseconds(max_life, "max_life")
@@ -161,8 +175,7 @@ class Mesh:
             lifeline = self._tenure.leave(run, grant)
         fence = {name: grant[name] for name in ("lease", "generation", "incarnation")}
         box = Box(self._caller, self._pulse, lifeline, Target(grant["sandbox"], fence), run)
-        timeline = Timeline(**{name: grant["timeline"][f"{name}_ms"] / 1000 for name in _TIMELINE})
-        return Sandbox(box, Grant(grant["lease"], grant["generation"], grant["provider"], timeline), self)
+        return Sandbox(box, grant_of(grant), self)
 
     async def _release(self, sandbox: Sandbox) -> None:
         """For the sandbox itself."""
@@ -185,7 +198,7 @@ class Mesh:
     def _detach(self, sandbox: Sandbox) -> None:
         if sandbox.run is not None:
             self._tenure.forget(sandbox.id, sandbox.run)
-        if sandbox.run == self._own_run:
+        if sandbox.run == self._default_run:
             self._renewer.disown()
 
     def _run_unknown(self, run: str) -> None:
@@ -252,10 +265,12 @@ class Mesh:
         lease: str | None = None,
         run: str | None = None,
         wait: bool = True,
+        must_exist: bool = False,
     ) -> int:
         """Ends a sandbox, an acquire or a run, whoever holds it; returns when it is gone, or without ``wait`` when
-        the pool has taken the duty. Returns the number of sandboxes that it ended. Raises ConnectionError where the
-        server has been away for 10 s; the lease ends it then."""
+        the pool has taken the duty. Returns the number of sandboxes that it ended. Releasing what is gone succeeds;
+        with ``must_exist`` a sandbox or lease that the pool never had, or that ended so long ago that it is forgotten,
+        is a NotFoundError. Raises ConnectionError where the server has been away for 10 s; the lease ends it then."""
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
         asked = self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
@@ -265,6 +280,9 @@ class Mesh:
                 message = f"sandbox {held.sandbox} was released"
                 held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="released"))
                 self._tenure.forget(held.sandbox, held.run)
+        if must_exist and answer.get("known") == 0:
+            kind, name = next((kind, name) for kind, name in named.items() if name is not None)
+            raise NotFoundError(f"there is no {kind} {name}", sandbox=sandbox)
         return int(answer["released"])
 
     def events(
@@ -311,6 +329,3 @@ class Mesh:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await leave_block("the mesh was not closed in order", self.close(), error)
-
-
-_TIMELINE = ("queued", "created", "enrolled", "ready")

@@ -66,6 +66,23 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Total:
+    """What a command wrote to one stream."""
+
+    total_bytes: int
+    dropped_bytes: int
+    """Of them left out for the output limit."""
+    dropped_from: int | None
+    """Where the left-out ones would stand."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    stdout: Total
+    stderr: Total
+
+
+@dataclass(frozen=True)
 class CommandEnd:
     """How a command ended, without its output."""
 
@@ -81,6 +98,7 @@ class CommandEnd:
     cpu_time: float | None
     """Seconds."""
     max_rss_bytes: int | None
+    totals: Totals
 
     @property
     def exit_code(self) -> int | None:
@@ -135,7 +153,12 @@ def _end_fields(frame: dict[str, Any], sandbox: str) -> dict[str, Any]:
         "background": frame.get("background", 0),
         "cpu_time": None if cpu_ms is None else cpu_ms / 1000,
         "max_rss_bytes": frame.get("max_rss_bytes"),
+        "totals": Totals(*(_total_of(frame["totals"][name]) for name in ("stdout", "stderr"))),
     }
+
+
+def _total_of(wire: dict[str, Any]) -> Total:
+    return Total(wire["total_bytes"], wire["dropped_bytes"], wire.get("dropped_from"))
 
 
 def end_of(frame: dict[str, Any], sandbox: str) -> CommandEnd:

@@ -33,12 +33,13 @@ class Run:
         image: str,
         *,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         id: str | None = None,
         **spec: Unpack[SpecOptions],
     ) -> Opening[Sandbox]:
         """As ``mesh.acquire``, in this run."""
-        return Opening(self._mesh._acquire(image, self.id, self._lease_ms, timeout, max_life, id, spec))
+        return Opening(self._mesh._acquire(image, self.id, self._lease_ms, lease, timeout, max_life, id, spec))
 
     async def acquire_many(
         self,
@@ -48,13 +49,14 @@ class Run:
         at_least: int | None = None,
         at_once: int = 1000,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         **spec: Unpack[SpecOptions],
     ) -> builtins.list[Sandbox]:
         """As ``mesh.acquire_many``, in this run."""
 
         async def one() -> Sandbox:
-            return await self.acquire(image, timeout=timeout, max_life=max_life, **spec)
+            return await self.acquire(image, timeout=timeout, lease=lease, max_life=max_life, **spec)
 
         return await acquire_many(one, count, at_least, at_once)
 

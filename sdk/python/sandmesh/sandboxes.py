@@ -19,7 +19,7 @@ from .handles import Command, Terminal, command_of, open_terminal, start
 from .outcomes import Outcome, outcome_from_wire
 from .ports import Forward, open_exposed, open_forward
 from .shells import SessionInfo, Shell, session_of
-from .units import plain
+from .units import Seconds, plain
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,6 +43,10 @@ class Grant:
     generation: int
     provider: str
     timeline: Timeline
+    incarnation: str
+    """Of the daemon, as the sandbox's own words have it."""
+    warnings: tuple[str, ...]
+    """What it was to have and has not, in words, such as a limit that the machine cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -166,11 +170,14 @@ class Sandbox:
         rows: int = 24,
         cols: int = 80,
         term: str | None = None,
+        hang_up_after: Seconds | None = None,
         **options: Unpack[commands.CommandOptions],
     ) -> Terminal:
         """``async with await box.terminal() as term``: a command on a terminal of its own; default the image's best
-        shell, as a login shell. ``term``: TERM inside, default xterm-256color."""
-        return await open_terminal(self._box, command, rows, cols, term, **options)
+        shell, as a login shell. ``term``: TERM inside, default xterm-256color. ``hang_up_after``: hang it up, as a
+        closed terminal is (SIGHUP), when this process has been gone for so long: killed, cut off, or too busy to say
+        that it is there. Default: it stays for whoever attaches next."""
+        return await open_terminal(self._box, command, rows, cols, term, hang_up_after, **options)
 
     async def commands(self) -> list[CommandInfo]:
         """Those that run, and those whose result is still held."""
@@ -260,6 +267,18 @@ def _command_of(wire: dict[str, Any]) -> CommandInfo:
         pid=wire.get("pid"),
         outcome=None if outcome is None else outcome_from_wire(outcome),
         background=tuple(wire.get("background", ())),
+    )
+
+
+def grant_of(wire: dict[str, Any]) -> Grant:
+    timeline = (wire["timeline"][f"{name}_ms"] / 1000 for name in ("queued", "created", "enrolled", "ready"))
+    return Grant(
+        lease=wire["lease"],
+        generation=wire["generation"],
+        provider=wire["provider"],
+        timeline=Timeline(*timeline),
+        incarnation=wire["incarnation"],
+        warnings=tuple(wire["warnings"]),
     )
 
 

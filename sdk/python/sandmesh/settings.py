@@ -41,8 +41,8 @@ def resolve_settings(
     env: Mapping[str, str] = os.environ,
     ca: str | os.PathLike[str] | None = None,
 ) -> Settings:
-    """``credentials`` is the path of a .creds file, or its text; ``ca`` that of a PEM file, or its text. Raises NoMeshError
-    where nothing says which mesh, InvalidRequestError where what says it is malformed."""
+    """``credentials`` is the path of a .creds file, or its text; ``ca`` that of a PEM file, or its text. Raises
+    NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed."""
     for name, value in (("url", url), ("tenant", tenant), ("user", user)):
         if value is not None and not isinstance(value, str):
             raise InvalidRequestError(f"{name}: must be text", field=name)
@@ -98,7 +98,9 @@ def _read_ca(given: str) -> str:
     try:
         ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidRequestError("ca: must be the path of a file of PEM certificates, or its text", field="ca") from error
+        raise InvalidRequestError(
+            "ca: must be the path of a file of PEM certificates, or its text", field="ca"
+        ) from error
     return text
 
 

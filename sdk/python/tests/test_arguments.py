@@ -64,7 +64,7 @@ COMMAND = dict.fromkeys(
 )
 SPEC = dict.fromkeys(
     "image_pull_secrets cpu memory disk pids env user cwd network volumes sidecars extended_resources entrypoint"
-    " template provider labels run timeout max_life id".split()
+    " template provider labels run timeout lease max_life id".split()
 )
 
 
@@ -121,8 +121,9 @@ def calls_of(box: sandmesh.Sandbox) -> list[tuple[Call, dict[str, Any]]]:
         (files.sha256, {"path": "x"}),
         (files.chmod, {"path": "x", "mode": 0o755}),
         (files.chown, {"path": "x", "uid": 1, "gid": 1, "follow": True}),
-        (files.upload, {"local": __file__, "path": "x"}),
-        (files.download, {"path": "x", "local": "/nowhere/at/all"}),
+        (files.upload, {"local": __file__, "path": "x", "follow": True}),
+        (files.download, {"path": "x", "local": "/nowhere/at/all", "follow": True}),
+        (files.unpack, {"path": "x", "tar": b"", "owner": False}),
         (files.glob, {"pattern": "*", "folder": ".", "hidden": False}),
         (files.search, {"text": "x", "path": ".", "ignore_case": False, "files": "*", "hidden": False, "limit": 1}),
     ]
@@ -172,7 +173,8 @@ async def test_an_empty_path_is_refused_and_no_whole_folder_goes_by_mistake(back
         assert len(calls) >= 18
         for call, fine, name in calls:
             fine = {key: value for key, value in fine.items() if value is not None}
-            for bad in ["", Empty(), OfBytes()]:
+            # Bytes are for this machine's names that are no UTF-8.
+            for bad in ["", Empty(), *([b""] if name == "local" else [OfBytes()])]:
                 with pytest.raises(sandmesh.InvalidRequestError) as caught:
                     await call(**{**fine, name: bad})
                 assert (call, caught.value.field) == (call, name)

@@ -11,7 +11,7 @@ import pytest
 from conftest import Backend
 
 import sandmesh
-from sandmesh._wire.tree import unpack_tree
+from sandmesh._wire.unpack import Unpacking, unpack_new
 
 
 async def test_looking_into_files(local: Backend) -> None:
@@ -103,8 +103,110 @@ async def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with archive.open("rb") as file, pytest.raises(sandmesh.FileError):
-        unpack_tree(file, place / "new")
+        unpack_new(file, os.fsencode(place / "new"), 0o755, 0)
     assert os.listdir(place) == []
     with archive.open("rb") as file, pytest.raises(sandmesh.FileError):
-        unpack_tree(file, place)
+        Unpacking(os.fsencode(place), new=False).take(file)
     assert os.listdir(place) == ["fine"]
+
+
+async def test_copies_say_what_they_leave_out_and_keep_names_modes_links_and_times(
+    local: Backend, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "shut").mkdir(parents=True)
+    (tree / "file").write_text("odd")
+    odd = os.path.join(os.fsencode(tree), b"odd\xff" + b"n" * 150)
+    os.rename(tree / "file", odd)
+    (tree / "file").write_bytes(b"x")
+    os.link(tree / "file", tree / "shut" / "same")
+    os.symlink("/nowhere", tree / "out")
+    os.mkfifo(tree / "fifo")
+    os.chmod(tree / "file", 0o4666)
+    os.utime(tree / "file", (1, 1_234_567_890.123456))
+    os.chmod(tree / "shut", 0o555)
+    os.utime(tree / "out", (5, 5), follow_symlinks=False)
+    told: list[tuple[str, int]] = []
+
+    def tell(path: str, count: int) -> None:
+        told.append((path, count))
+
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.files.upload(tree, "/tmp/t", skipped=tell)
+        assert told.pop() == (str(tree / "fifo"), 1)
+        await box.exec("mkfifo /tmp/t/shut/one /tmp/t/two", check=True)
+        await box.files.download("/tmp/t", tmp_path / "back", skipped=tell)
+        assert sorted(told) == [("shut/one", 2), ("two", 2)]
+        back = os.fsencode(tmp_path / "back")
+        assert sorted(os.listdir(back)) == sorted(set(os.listdir(os.fsencode(tree))) - {b"fifo"})
+        info, other = os.stat(tmp_path / "back" / "file"), os.stat(tmp_path / "back" / "shut" / "same")
+        assert (info.st_mode & 0o7777, round(info.st_mtime, 6)) == (0o4666, 1_234_567_890.123456)
+        assert (info.st_ino, os.stat(tmp_path / "back" / "shut").st_mode & 0o7777) == (other.st_ino, 0o555)
+        assert (os.readlink(tmp_path / "back" / "out"), os.lstat(tmp_path / "back" / "out").st_mtime) == ("/nowhere", 5)
+        await box.files.upload(odd, b"/tmp/odd\xff")
+        assert (await box.exec("cat /tmp/odd?")).stdout.text == "odd"
+
+
+async def test_a_single_file_goes_where_cp_would_put_it(local: Backend, tmp_path: Path) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.exec("echo hello > /tmp/f; chmod 751 /tmp/f; touch -d @7 /tmp/f; ln -s f /tmp/l", check=True)
+        (tmp_path / "folder").mkdir()
+        os.symlink("real", tmp_path / "link")
+        (tmp_path / "real").write_text("old")
+        await box.files.download("/tmp/f", tmp_path / "folder")
+        await box.files.download("/tmp/l", tmp_path / "link")
+        await box.files.download("/tmp/l", tmp_path / "copied", follow=False)
+        assert (tmp_path / "folder" / "f").stat().st_mtime == 7
+        assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_text()) == (True, "hello\n")
+        assert os.readlink(tmp_path / "copied") == "f"
+        reading, writing = os.pipe()
+        await box.files.download("/tmp/f", f"/proc/self/fd/{writing}")
+        assert os.read(reading, 100) == b"hello\n"
+        os.close(reading)
+        os.close(writing)
+        await box.files.upload(tmp_path / "link", "/tmp/led")
+        await box.files.upload(tmp_path / "link", "/tmp/link", follow=False)
+        assert [(await box.files.stat(f"/tmp/{name}", follow=False)).type for name in ("led", "link")] == [
+            "file",
+            "symlink",
+        ]
+
+
+async def test_a_copy_that_fails_says_whether_a_part_of_it_stays(local: Backend, tmp_path: Path) -> None:
+    told: list[str] = []
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.exec("mkdir -p /tmp/t/b && echo x > /tmp/t/a && echo x > /tmp/t/b/c", check=True)
+        here = tmp_path / "here"
+        here.mkdir()
+        for inside, partly in (("a", False), ("b", True)):
+            (here / inside).mkdir() if inside == "a" else (here / inside).write_text("in the way")
+            with pytest.raises(sandmesh.FileError):
+                await box.files.download("/tmp/t", here, partial=lambda: told.append("here"))
+            assert told == (["here"] if partly else []), inside
+            (here / inside).rmdir() if inside == "a" else None
+        for inside, partly in (("a", False), ("b", True)):
+            await box.exec(f"rm -rf /tmp/there && mkdir -p /tmp/there/a && touch /tmp/there/{inside}x", check=True)
+            await box.exec("" if inside == "a" else "cd /tmp/there && rmdir a && touch b")
+            told.clear()
+            source = tmp_path / "source"
+            (source / "b").mkdir(parents=True, exist_ok=True)
+            (source / "a").write_text("x")
+            (source / "b" / "c").write_text("x")
+            with pytest.raises(sandmesh.FileError):
+                await box.files.upload(source, "/tmp/there", partial=lambda: told.append("there"))
+            assert told == (["there"] if partly else []), inside
+        with pytest.raises(sandmesh.FileError):
+            await box.files.upload(source, "/tmp/t/a", partial=lambda: told.append("in the way"))
+        assert told == ["there"]
+
+
+async def test_a_tar_stream_goes_both_ways_and_an_append_may_be_long(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        files = box.files
+        await files.write("/tmp/a/f", "begin")
+        assert await files.write("/tmp/a/f", [b"x" * 300_000, "y"], append=True) == 300_001
+        await files.unpack("/tmp/b", files.pack("/tmp/a"))
+        assert await files.read("/tmp/b/f") == b"begin" + b"x" * 300_000 + b"y"
+        assert (await files.search("y", "/tmp/b")).more is False
+        await files.write("/tmp/b/lines", "y\n" * 5)
+        assert (await files.search("y", "/tmp/b/lines", limit=2)).more is True

@@ -18,7 +18,7 @@ import sandmesh
 from sandmesh._wire import codec, schema
 from sandmesh._wire.credentials import parse_credentials
 from sandmesh._wire.ids import new_uuid7
-from sandmesh._wire.tree import unpack_tree
+from sandmesh._wire.unpack import unpack_new
 
 SANDBOX = "sb-played"
 
@@ -228,6 +228,7 @@ def test_no_bytes_at_all_make_the_decoder_fail_in_another_way() -> None:
 
 def test_an_archive_cannot_leave_its_folder(tmp_path: Any) -> None:
     import io
+    import os
     import tarfile
 
     def archive(*members: tuple[str, str | None]) -> io.BytesIO:
@@ -253,9 +254,9 @@ def test_an_archive_cannot_leave_its_folder(tmp_path: Any) -> None:
     ):
         target = tmp_path / "target"
         try:
-            unpack_tree(archive(*members), target)
+            unpack_new(archive(*members), os.fsencode(target), 0o755, 0)
         except sandmesh.FileError:
             pass
         assert list(outside.iterdir()) == []
     with pytest.raises(sandmesh.FileError):
-        unpack_tree(io.BytesIO(b"no tar" * 1000), tmp_path / "t2")
+        unpack_new(io.BytesIO(b"no tar" * 1000), os.fsencode(tmp_path / "t2"), 0o755, 0)

@@ -71,6 +71,50 @@ async def test_a_terminal_is_one(local: Backend) -> None:
             assert caught.value.field == field
 
 
+async def test_a_terminal_that_is_to_be_hung_up_ends_with_its_client_and_lives_on_under_one_that_is_quiet(
+    local: Backend,
+) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+
+        async def opened(other: sandmesh.Mesh) -> sandmesh.Terminal:
+            return await other.sandbox(box.id).terminal(["bash", "--norc"], hang_up_after=0.9)
+
+        async with local.connect() as quiet_one:
+            quiet = await opened(quiet_one)
+            async with local.connect() as lost_one:
+                lost = await opened(lost_one)
+            # Of itself nothing ends there: the shell waits for a line.
+            outcome = (await box.command(lost.command.id).wait()).outcome
+            assert isinstance(outcome, sandmesh.Signaled) and outcome.signal == "SIGHUP"
+            running = {each.id: each.running for each in await box.commands()}
+            assert running[quiet.command.id]
+            await quiet.close()
+        with pytest.raises(sandmesh.InvalidRequestError) as caught:
+            await box.terminal("x", hang_up_after=-1)
+        assert caught.value.field == "hang_up_after"
+
+
+async def test_a_run_may_be_the_connections_own_by_name_and_a_lease_an_acquires(backend: Backend) -> None:
+    async with backend.connect(run="named") as mesh:
+        box = await mesh.acquire("host", lease=2)
+        assert (mesh.default_run, box.run) == ("named", "named")
+        async with backend.connect() as other:
+            beside = await other.acquire("host", run="named")
+            await mesh.close()
+            assert backend.made == [beside.id], "of a run that others share only what was acquired here is released"
+            assert beside.grant is not None and beside.grant.warnings == ()
+    with pytest.raises(sandmesh.InvalidRequestError) as caught:
+        await backend.connect(run="No")
+    assert caught.value.field == "run"
+
+
+async def test_what_never_was_is_only_released_where_that_is_fine(backend: Backend) -> None:
+    async with backend.connect() as mesh:
+        assert await mesh.release(sandbox="sb-never") == 0
+        with pytest.raises(sandmesh.NotFoundError):
+            await mesh.release(sandbox="sb-never", must_exist=True)
+
+
 def test_commands_and_terminals_without_await(local: Backend) -> None:
     with local.connect_sync() as mesh, mesh.acquire("host") as box:
         command = box.start("cat; exit 4", stdin_open=True)

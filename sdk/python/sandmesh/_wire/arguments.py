@@ -17,6 +17,7 @@ _ARGUMENTS = {
     "disk_bytes": "disk",
     "output_limit_bytes": "output_limit",
     "mtime_ms": "mtime",
+    "hang_up_ms": "hang_up_after",
     "from_stdout": "stdout",
     "from_stderr": "stderr",
     "from": "source",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError
@@ -23,7 +23,12 @@ _GIVE_UP_S = 60.0
 
 
 async def download_frames(
-    box: Box, verb: Literal["read", "pack"], request: dict[str, Any], offset: int, length: int | None
+    box: Box,
+    verb: Literal["read", "pack"],
+    request: dict[str, Any],
+    offset: int,
+    length: int | None,
+    ended: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[bytes]:
     got, moved_at, digest = 0, time.monotonic(), hashlib.sha256()
     while True:
@@ -40,8 +45,11 @@ async def download_frames(
                 digest.update(data)
                 yield data
             # Of the last question's bytes; only where there was but one is it that of all.
-            if attempt.sha256 is not None and attempt.got == got and digest.hexdigest() != attempt.sha256:
+            sent = attempt.end.get("sha256")
+            if sent is not None and attempt.got == got and digest.hexdigest() != sent:
                 raise OutputGoneError("the bytes that came are not those that were sent", sandbox=box.id)
+            if ended is not None:
+                ended(attempt.end)
             return
         except SandmeshError as error:
             box.note(error)
@@ -65,7 +73,7 @@ class _Attempt:
         self._granted = self._credit
         self._first = 0
         self.got = 0
-        self.sha256: str | None = None
+        self.end: dict[str, Any] = {}
 
     async def parts(self) -> AsyncIterator[bytes]:
         box, link = self._box, self._box.caller.link
@@ -81,7 +89,7 @@ class _Attempt:
                     if frame.get("data"):
                         self.got += len(frame["data"])
                         yield frame["data"]
-                    self.sha256 = frame.get("sha256")
+                    self.end = frame
                     if self.got != frame["total_bytes"]:
                         raise ConnectionError("a part was lost on the way", sandbox=box.id)
                     return

@@ -51,12 +51,12 @@ class Renewer:
     def __init__(
         self,
         settings: Settings,
-        own_run: str,
+        own_run: str | None,
         on_unknown: Callable[[str], None],
         on_lapsed: Callable[[str, float, float], None],
     ) -> None:
         self._settings = settings
-        self.own_run: str | None = own_run
+        self.own_run = own_run
         """Released as a whole, which costs one message; None where it may not be."""
         self._on_unknown = on_unknown
         self._on_lapsed = on_lapsed

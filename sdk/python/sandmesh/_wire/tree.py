@@ -1,4 +1,5 @@
-"""Folders as tar: packed from, and unpacked to, the local disk. What comes from a sandbox is not trusted."""
+"""This machine's side of copies: its paths, its errors, and folders as tar. Names are bytes, as the file system has
+them."""
 
 from __future__ import annotations
 
@@ -6,114 +7,154 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import tarfile
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import IO
 
-from ..errors import FileError, InvalidRequestError, UnsupportedError
+from ..errors import FileError, InvalidRequestError
+
+Tell = Callable[[str], None]
 
 
-def local_path(path: object) -> Path:
+def local_path(path: object) -> bytes:
     try:
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-        # Path("") would be the current folder, whole.
-        if isinstance(name, str) and name != "" and b"\0" not in os.fsencode(name):
-            return Path(name)
+        name = os.fsencode(path) if isinstance(path, str | bytes | os.PathLike) else b""
+        # An empty one would be the current folder, whole.
+        if name != b"" and b"\0" not in name:
+            return name
     except UnicodeEncodeError:
         pass
     raise InvalidRequestError("local: must be a path of this machine", field="local")
 
 
 @contextlib.contextmanager
-def local_errors(path: Path) -> Iterator[None]:
+def local_errors(path: bytes) -> Iterator[None]:
     """This machine's own file errors, in the same class as a sandbox's."""
     try:
         yield
     except OSError as error:
         reason = errno.errorcode.get(error.errno or 0, "EIO")
-        raise FileError(f"{path}, on this machine: {error.strerror or error}", reason=reason) from error
-
-
-def pack_tree(source: Path, archive: IO[bytes]) -> None:
-    """The folder's contents, with modes, times and symlinks, without owners."""
-
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        member.uid = member.gid = 0
-        member.uname = member.gname = ""
-        # Sockets, devices and pipes are no data.
-        return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
-
-    with tarfile.open(fileobj=archive, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for entry in sorted(os.listdir(source)):
-            tar.add(source / entry, arcname=entry, filter=plain)
-    archive.seek(0)
-
-
-def unpack_tree(archive: IO[bytes], target: Path) -> None:
-    """Into ``target``; raises FileError where an entry would leave it."""
-    if not hasattr(tarfile, "data_filter"):
-        raise UnsupportedError("unpacking safely needs Python 3.10.12, 3.11.4 or later")
-    archive.seek(0)
-    if target.exists():
-        _unpack(archive, target)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with whole(target) as half:
-        half.mkdir()
-        _unpack(archive, half)
+        raise FileError(f"{shown(path)}, on this machine: {error.strerror or error}", reason=reason) from error
 
 
 @contextlib.contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """Another name beside it, for what the block makes: it appears whole, or not at all."""
-    half = target.parent / f".{uuid.uuid4()}.part"
+def whole(target: bytes) -> Iterator[bytes]:
+    """Another name beside it, on the same file system, for what the block makes: it appears whole, or not at all."""
+    half = os.path.join(os.path.dirname(target.rstrip(b"/")), f".{uuid.uuid4()}.part".encode())
     try:
         yield half
-        half.replace(target)
+        os.replace(half, target)
     except BaseException:
-        if half.is_dir():
-            shutil.rmtree(half, ignore_errors=True)
-        else:
-            half.unlink(missing_ok=True)
+        _remove(half)
         raise
 
 
-def _unpack(archive: IO[bytes], target: Path) -> None:
-    # A symlink that leads out of the folder does no harm by itself, only as a way for what comes behind it: so
-    # these are made last.
-    leading_out: list[tarfile.TarInfo] = []
+def _remove(path: bytes) -> None:
+    if not os.path.isdir(path) or os.path.islink(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    # Also with folders that nobody may write to.
+    for folder, names, _files in os.walk(path):
+        for name in names:
+            below = os.path.join(folder, name)
+            if not os.path.islink(below):
+                os.chmod(below, 0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
-    def safe(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        try:
-            return tarfile.data_filter(member, path)
-        except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
-            if not member.issym():
-                raise
-            inside = member.replace(linkname=".", deep=False)
-            checked = tarfile.data_filter(inside, path)
-            leading_out.append(member.replace(name=checked.name, deep=False))
+
+def shown(path: bytes) -> str:
+    return path.decode("utf-8", "replace")
+
+
+def pack_folder(folder: bytes, archive: IO[bytes], skipped: Tell) -> None:
+    """The folder itself as "." and its content, with modes, times and links. ``skipped`` is told the path of each fifo,
+    socket and device, which are left out. Raises FileError that names what cannot be read, went away or became shorter
+    meanwhile."""
+    with _Packer(archive, skipped) as packer:
+        with local_errors(folder):
+            packer.add(folder, b".", os.stat(folder))
+        packer.content(folder, b"")
+
+
+def pack_as(name: bytes, path: bytes, archive: IO[bytes], skipped: Tell) -> None:
+    """What stands at ``path``, a symlink as such, under that one name; otherwise as ``pack_folder``."""
+    with _Packer(archive, skipped) as packer:
+        packer.take(path, name)
+
+
+class _Packer:
+    def __init__(self, archive: IO[bytes], skipped: Tell) -> None:
+        self._archive = archive
+        self._tar = tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8")
+        self._skipped = skipped
+        # By device and number, of those with several.
+        self._first_names: dict[tuple[int, int], str] = {}
+
+    def __enter__(self) -> _Packer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tar.close()
+        self._archive.seek(0)
+
+    def content(self, folder: bytes, prefix: bytes) -> None:
+        with local_errors(folder):
+            names = sorted(os.listdir(folder))
+        for name in names:
+            self.take(os.path.join(folder, name), prefix + name)
+
+    def take(self, path: bytes, name: bytes) -> None:
+        with local_errors(path):
+            found = os.lstat(path)
+            if stat.S_ISREG(found.st_mode):
+                self._file(path, name)
+            elif stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode):
+                self.add(path, name, found)
+            else:
+                self._skipped(shown(path))
+        if stat.S_ISDIR(found.st_mode):
+            self.content(path, name + b"/")
+
+    def _file(self, path: bytes, name: bytes) -> None:
+        # Should something else have taken its place since: a symlink is not followed, a fifo not waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            try:
+                self.add(path, name, found, file)
+            except OSError as error:
+                # tarfile's own, of a file that ends too early.
+                if error.errno is not None or file.tell() >= found.st_size:
+                    raise
+                message = f"{shown(path)}, on this machine: became shorter while it was read"
+                raise FileError(message, reason="ESTALE") from error
+
+    def add(self, path: bytes, name: bytes, found: os.stat_result, file: IO[bytes] | None = None) -> None:
+        entry = tarfile.TarInfo(_text(name))
+        entry.mode = stat.S_IMODE(found.st_mode)
+        entry.mtime = found.st_mtime
+        if stat.S_ISDIR(found.st_mode):
+            entry.type = tarfile.DIRTYPE
+        elif stat.S_ISLNK(found.st_mode):
+            entry.type, entry.linkname = tarfile.SYMTYPE, _text(os.readlink(path))
+        else:
+            entry.size = found.st_size
+            first = self._first_name(found, entry.name)
+            if first is not None:
+                entry.type, entry.linkname, entry.size, file = tarfile.LNKTYPE, first, 0, None
+        # pax names are UTF-8 by definition; GNU's long name takes any bytes.
+        odd = any("\udc80" <= char <= "\udcff" for char in entry.name + entry.linkname)
+        self._tar.format = tarfile.GNU_FORMAT if odd else tarfile.PAX_FORMAT
+        self._tar.addfile(entry, file)
+
+    def _first_name(self, found: os.stat_result, name: str) -> str | None:
+        if found.st_nlink < 2:
             return None
-
-    try:
-        with tarfile.open(fileobj=archive, mode="r|") as tar:
-            tar.extractall(target, filter=safe)
-    except tarfile.FilterError as error:
-        raise FileError(f"the archive would write outside its folder: {error}", reason="EPERM") from error
-    except (tarfile.TarError, OSError) as error:
-        raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
-    for member in leading_out:
-        _link_out(target, member)
+        first = self._first_names.setdefault((found.st_dev, found.st_ino), name)
+        return None if first == name else first
 
 
-def _link_out(target: Path, member: tarfile.TarInfo) -> None:
-    path = target / member.name
-    # Its own folder must still be inside, by whatever links there are now.
-    if not path.parent.resolve().is_relative_to(target.resolve()):
-        raise FileError(f"the archive would write outside its folder: {member.name}", reason="EPERM")
-    with local_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        os.symlink(member.linkname, path)
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

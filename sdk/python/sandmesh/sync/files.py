@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .. import files
+from ..copies import Skipped
 from .loop import Loop
 
 
@@ -92,7 +93,7 @@ class Files:
         files: str | None = None,
         hidden: bool = False,
         limit: int = 1000,
-    ) -> builtins.list[files.Match]:
+    ) -> files.Matches:
         return self._loop.call(
             self._files.search(text, path, ignore_case=ignore_case, files=files, hidden=hidden, limit=limit)
         )
@@ -100,8 +101,32 @@ class Files:
     def watch(self, path: str, *, recursive: bool = True) -> Iterator[files.FileChange]:
         return self._loop.each(self._files.watch(path, recursive=recursive))
 
-    def upload(self, local: str | os.PathLike[str], path: str) -> None:
-        self._loop.call(self._files.upload(local, path))
+    def pack(self, path: str, *, skipped: Skipped | None = None) -> Iterator[bytes]:
+        return self._loop.each(self._files.pack(path, skipped=skipped))
 
-    def download(self, path: str, local: str | os.PathLike[str]) -> None:
-        self._loop.call(self._files.download(path, local))
+    def unpack(self, path: str, tar: files.Content, *, owner: bool = False) -> int:
+        return self._loop.call(self._files.unpack(path, tar, owner=owner))
+
+    def upload(
+        self,
+        local: str | bytes | os.PathLike[str],
+        path: str | bytes,
+        *,
+        follow: bool = True,
+        skipped: Skipped | None = None,
+        partial: Callable[[], None] | None = None,
+    ) -> None:
+        """``skipped`` and ``partial`` are called on the loop's thread, where they may not call this API."""
+        self._loop.call(self._files.upload(local, path, follow=follow, skipped=skipped, partial=partial))
+
+    def download(
+        self,
+        path: str,
+        local: str | bytes | os.PathLike[str],
+        *,
+        follow: bool = True,
+        skipped: Skipped | None = None,
+        partial: Callable[[], None] | None = None,
+    ) -> None:
+        """``skipped`` and ``partial`` are called on the loop's thread, where they may not call this API."""
+        self._loop.call(self._files.download(path, local, follow=follow, skipped=skipped, partial=partial))

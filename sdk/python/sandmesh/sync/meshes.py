@@ -27,13 +27,16 @@ def connect(
     ca: str | os.PathLike[str] | None = None,
     tenant: str | None = None,
     user: str | None = None,
+    run: str | None = None,
     timeout: Seconds = 10.0,
     lease: Seconds = 60.0,
 ) -> Mesh:
     """As ``sandmesh.connect``."""
     loop = Loop()
     try:
-        opening = meshes.connect(url, credentials, ca=ca, tenant=tenant, user=user, timeout=timeout, lease=lease)
+        opening = meshes.connect(
+            url, credentials, ca=ca, tenant=tenant, user=user, run=run, timeout=timeout, lease=lease
+        )
         return Mesh(loop, loop.call(opening))
     except BaseException:
         loop.close()
@@ -53,11 +56,12 @@ class Run:
         image: str,
         *,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         id: str | None = None,
         **spec: Unpack[SpecOptions],
     ) -> Sandbox:
-        opening = self._run.acquire(image, timeout=timeout, max_life=max_life, id=id, **spec)
+        opening = self._run.acquire(image, timeout=timeout, lease=lease, max_life=max_life, id=id, **spec)
         return Sandbox(self._loop, self._loop.call(opening))
 
     def acquire_many(
@@ -68,11 +72,12 @@ class Run:
         at_least: int | None = None,
         at_once: int = 1000,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         **spec: Unpack[SpecOptions],
     ) -> builtins.list[Sandbox]:
         opening = self._run.acquire_many(
-            count, image, at_least=at_least, at_once=at_once, timeout=timeout, max_life=max_life, **spec
+            count, image, at_least=at_least, at_once=at_once, timeout=timeout, lease=lease, max_life=max_life, **spec
         )
         return [Sandbox(self._loop, box) for box in self._loop.call(opening)]
 
@@ -113,17 +118,22 @@ class Mesh:
     def user(self) -> str:
         return self._mesh.user
 
+    @property
+    def default_run(self) -> str:
+        return self._mesh.default_run
+
     def acquire(
         self,
         image: str,
         *,
         run: str | None = None,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         id: str | None = None,
         **spec: Unpack[SpecOptions],
     ) -> Sandbox:
-        opening = self._mesh.acquire(image, run=run, timeout=timeout, max_life=max_life, id=id, **spec)
+        opening = self._mesh.acquire(image, run=run, timeout=timeout, lease=lease, max_life=max_life, id=id, **spec)
         return Sandbox(self._loop, self._loop.call(opening))
 
     def acquire_many(
@@ -135,11 +145,20 @@ class Mesh:
         at_once: int = 1000,
         run: str | None = None,
         timeout: Seconds = 300.0,
+        lease: Seconds | None = None,
         max_life: Seconds | None = None,
         **spec: Unpack[SpecOptions],
     ) -> builtins.list[Sandbox]:
         opening = self._mesh.acquire_many(
-            count, image, at_least=at_least, at_once=at_once, run=run, timeout=timeout, max_life=max_life, **spec
+            count,
+            image,
+            at_least=at_least,
+            at_once=at_once,
+            run=run,
+            timeout=timeout,
+            lease=lease,
+            max_life=max_life,
+            **spec,
         )
         return [Sandbox(self._loop, box) for box in self._loop.call(opening)]
 
@@ -165,8 +184,10 @@ class Mesh:
         lease: str | None = None,
         run: str | None = None,
         wait: bool = True,
+        must_exist: bool = False,
     ) -> int:
-        return self._loop.call(self._mesh.release(sandbox=sandbox, lease=lease, run=run, wait=wait))
+        released = self._mesh.release(sandbox=sandbox, lease=lease, run=run, wait=wait, must_exist=must_exist)
+        return self._loop.call(released)
 
     def events(
         self, *, run: str | None = None, sandbox: str | None = None, what: Collection[What] | None = None

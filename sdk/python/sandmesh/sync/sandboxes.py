@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import commands, ports, sandboxes, shells
 from ..errors import SandmeshError
+from ..units import Seconds
 from .commands import Command, CommandStream, Shell, Terminal
 from .files import Files
 from .loop import Loop
@@ -108,9 +109,12 @@ class Sandbox:
         rows: int = 24,
         cols: int = 80,
         term: str | None = None,
+        hang_up_after: Seconds | None = None,
         **options: Unpack[commands.CommandOptions],
     ) -> Terminal:
-        opening = self._sandbox.terminal(command, rows=rows, cols=cols, term=term, **options)
+        opening = self._sandbox.terminal(
+            command, rows=rows, cols=cols, term=term, hang_up_after=hang_up_after, **options
+        )
         return Terminal(self._loop, self._loop.call(opening))
 
     def commands(self) -> list[sandboxes.CommandInfo]:
