@@ -9,6 +9,7 @@ import {
 } from "../../broker/contract/index.ts";
 import { systemErrno } from "../typescript/files/local-errors.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
+import { resolveSettings, type Settings } from "../typescript/settings.ts";
 import { defined } from "../typescript/spec.ts";
 import { EXIT } from "./exit.ts";
 import { createOutput, type Output, red, shown } from "./output.ts";
@@ -31,6 +32,12 @@ export interface Context {
 export function globalsOf(command: Command): Globals {
   const { json = false, quiet = false, url, creds, ca } = command.optsWithGlobals<Partial<Globals>>();
   return { json, quiet, ...defined({ url, creds, ca }) };
+}
+
+/** Which mesh a command talks to. Throws NoMeshError, InvalidRequestError. */
+export function settingsOf(command: Command): Settings {
+  const { url, creds: credentials, ca } = globalsOf(command);
+  return resolveSettings(defined({ url, credentials, ca }));
 }
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import type { Settings } from "../typescript/settings.ts";
-import { forgetContextsHere, writeContext } from "./nats-contexts.ts";
+import { forgetContextsBut, forgetContextsHere, writeContext } from "./nats-contexts.ts";
 
 const before = { XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME, SANDMESH_HOME: process.env.SANDMESH_HOME };
 let scratch: string;
@@ -65,4 +65,16 @@ test("a mesh elsewhere, named by its address, is not the one of this machine: do
   writeContext(elsewhere, "pool");
   forgetContextsHere();
   expect(contexts()).toEqual(["sandmesh-pool.creds", "sandmesh-pool.json"]);
+});
+
+test("contexts of sandboxes that others have released go, and no other mesh's, tenant's or the pool's", () => {
+  const here = meshHere(4001);
+  const elsewhere = { ...here, urls: ["tls://nats.example:4222"] };
+  writeContext(here, "pool");
+  for (const sandbox of ["sb-gone", "sb-there"]) writeContext(here, sandbox);
+  writeContext({ ...here, tenant: "other" }, "sb-others");
+  writeContext(elsewhere, "sb-elsewhere");
+  forgetContextsBut(here, ["sb-there"]);
+  const left = ["pool", "sb-elsewhere", "sb-others", "sb-there"];
+  expect(contexts()).toEqual(left.flatMap((name) => [`sandmesh-${name}.creds`, `sandmesh-${name}.json`]));
 });

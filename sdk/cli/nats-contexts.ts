@@ -59,6 +59,7 @@ export function writeContext(settings: Settings, responder: string) {
 }
 
 const FROM = ", from ";
+const OURS = new RegExp(`^sandmesh: (.*?)${FROM}(.*)$`);
 
 /** What tells one mesh from another: the file of the one that is up here, which ends with it, or its address. */
 function meshOf({ urls }: Settings): string {
@@ -66,11 +67,14 @@ function meshOf({ urls }: Settings): string {
   return textOf(meshFilePath())?.includes(JSON.stringify(address)) ? meshFilePath() : address;
 }
 
-/** Of which mesh a context is, where it is one of ours. */
-function meshOfContext(path: string): string | undefined {
+/** Whose context it is, and of which mesh, where it is one of ours. */
+function readContext(path: string): { responder: string; mesh: string; inbox: string } | undefined {
   try {
-    const { description }: { description?: unknown } = JSON.parse(readFileSync(path, "utf8"));
-    return typeof description === "string" ? description.split(FROM)[1] : undefined;
+    const { description, inbox_prefix } = JSON.parse(readFileSync(path, "utf8"));
+    const [, responder, mesh] = OURS.exec(description) ?? [];
+    return responder === undefined || mesh === undefined
+      ? undefined
+      : { responder, mesh, inbox: String(inbox_prefix) };
   } catch {
     return undefined;
   }
@@ -78,7 +82,7 @@ function meshOfContext(path: string): string | undefined {
 
 function freeName(folder: string, name: string, mesh: string): string {
   const path = join(folder, `${name}.json`);
-  const other = meshOfContext(path);
+  const other = readContext(path)?.mesh;
   const ended = other?.endsWith(`/${MESH_FILE}`) === true && !existsSync(other);
   if (!existsSync(path) || other === mesh || ended) return name;
   return `${name}-${createHash("sha256").update(mesh).digest("hex").slice(0, 6)}`;
@@ -96,6 +100,24 @@ export function forgetContexts(sandboxes: readonly string[]): void {
 
 /** Removes all contexts of the mesh of this machine, the pool's too: it has ended. */
 export function forgetContextsHere(): void {
+  forget(({ mesh }) => mesh === meshFilePath());
+}
+
+/** Removes the contexts of the tenant's sandboxes that are not among these, which are all that there are. */
+export function forgetContextsBut(settings: Settings, sandboxes: readonly string[]): void {
+  const here = meshOf(settings);
+  const there = new Set(sandboxes);
+  forget(
+    ({ mesh, responder, inbox }) =>
+      mesh === here &&
+      responder.startsWith(SANDBOX_PREFIX) &&
+      !there.has(responder) &&
+      // Of another tenant's sandboxes this list says nothing.
+      inbox === replyPrefix(settings.tenant, responder, settings.user),
+  );
+}
+
+function forget(which: (context: NonNullable<ReturnType<typeof readContext>>) => boolean): void {
   const folder = contextFolder();
   let names: string[];
   try {
@@ -103,8 +125,10 @@ export function forgetContextsHere(): void {
   } catch {
     return;
   }
-  for (const name of names.flatMap((each) => WRITTEN.exec(each)?.[1] ?? []))
-    if (meshOfContext(join(folder, `${name}.json`)) === meshFilePath()) remove(folder, name);
+  for (const name of names.flatMap((each) => WRITTEN.exec(each)?.[1] ?? [])) {
+    const context = readContext(join(folder, `${name}.json`));
+    if (context !== undefined && which(context)) remove(folder, name);
+  }
 }
 
 const WRITTEN = new RegExp(`^(sandmesh-(?:${POOL_RESPONDER}|${SANDBOX_PREFIX})[a-z0-9-]*)\\.json$`);

@@ -1,5 +1,6 @@
 // With the nats CLI alone, as a reader of the README would: acquire, confirm, list, exec, sh, events, renew, release.
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -125,6 +126,11 @@ test("a sandbox that is gone is told at once, not by a time-out", async () => {
   await ask(ReleaseAnswer, "pool", "release", JSON.stringify({ sandbox }));
   const ran = await nats(sandbox, "req", `sbx.v1.default.${sandbox}.sh`, "true", "--timeout", "30s");
   expect(ran.stdout + ran.stderr).toMatch(/no responders/i);
+  // Who released it is not who wrote its context.
+  const written = join(config, "nats", "context", `sandmesh-${sandbox}.json`);
+  expect(existsSync(written)).toBe(true);
+  await mesh.sandmeshWith({ env: { XDG_CONFIG_HOME: config } }, "ps");
+  expect(existsSync(written)).toBe(false);
 });
 
 test("what happens can be watched", async () => {

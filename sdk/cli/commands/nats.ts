@@ -6,11 +6,9 @@ import {
   poolSubject,
   sandboxSubject,
 } from "../../../broker/contract/index.ts";
-import { resolveSettings } from "../../typescript/settings.ts";
-import { defined } from "../../typescript/spec.ts";
-import { globalsOf, withMesh } from "../context.ts";
+import { settingsOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { writeContext } from "../nats-contexts.ts";
+import { forgetContextsBut, writeContext } from "../nats-contexts.ts";
 
 export function addContext(program: Command): void {
   program
@@ -18,13 +16,14 @@ export function addContext(program: Command): void {
     .argument("<sandbox>", "a sandbox's id, or `pool`")
     .summary("write a nats context, to talk with the nats CLI alone")
     .description(
-      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, and when the mesh of this machine ends.",
+      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, or `ps` finds that it is gone, and when the mesh of this machine ends.",
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
-        const { url, creds, ca } = globalsOf(command);
-        const settings = resolveSettings(defined({ url, credentials: creds, ca }));
-        if (id !== POOL_RESPONDER && !(await mesh.list({})).some((each) => each.sandbox === id))
+        const settings = settingsOf(command);
+        const there = (await mesh.list()).map(({ sandbox }) => sandbox);
+        forgetContextsBut(settings, there);
+        if (id !== POOL_RESPONDER && !there.includes(id))
           throw new NotFoundError(`there is no sandbox ${id}`, { sandbox: id });
         const { name, ...context } = writeContext(settings, id);
         output.result({ context: name, ...context }, name);

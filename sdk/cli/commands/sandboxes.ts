@@ -1,9 +1,9 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import type { Command } from "commander";
 import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
-import { printError, statusOf, withMesh } from "../context.ts";
+import { printError, settingsOf, statusOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { forgetContexts } from "../nats-contexts.ts";
+import { forgetContexts, forgetContextsBut } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { parseDuration, parseSome } from "../units.ts";
@@ -48,6 +48,11 @@ export function addPs(program: Command): void {
     .action(async (flags: { run?: string; ids?: boolean }, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
         const all = await mesh.list(flags.run === undefined ? {} : { run: flags.run });
+        if (flags.run === undefined)
+          forgetContextsBut(
+            settingsOf(command),
+            all.map(({ sandbox }) => sandbox),
+          );
         const rows = all.map((box) => [
           box.sandbox,
           stateColor(box.state)(box.state),
