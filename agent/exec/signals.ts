@@ -24,6 +24,7 @@ const SIGRTMAX = 64;
 
 export const SIGINT = 2;
 export const SIGKILL = 9;
+export const SIGSTOP = 19;
 export const SIGTERM = 15;
 export const SIGCONT = 18;
 

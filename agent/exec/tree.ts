@@ -2,7 +2,7 @@
 // What leaves the session, is orphaned AND has scrubbed the marker escapes, where no cgroup holds it (groups.ts).
 import { readdirSync, readFileSync } from "node:fs";
 import { MARKER } from "../process/environment.ts";
-import { SIGCONT, SIGKILL, SIGTERM } from "./signals.ts";
+import { SIGCONT, SIGKILL, SIGSTOP, SIGTERM } from "./signals.ts";
 
 export interface Process {
   pid: number;
@@ -100,6 +100,23 @@ export interface TreeEndOptions {
 const LAST_WAIT_MS = 1000;
 /** Look-arounds after SIGKILL for what was forked meanwhile, before waiting again. */
 const MAX_ROUNDS = 256;
+/** Of them, how many kill at once. (A bomb that forks whenever one of it is killed outlives all 256, each of which reads /proc
+ * for all of its processes, and the daemon does nothing else meanwhile.) */
+const KILL_ROUNDS = 2;
+
+/** Stops these and all that turns up meanwhile; answers all of them. */
+function stopAll(first: readonly number[], find: () => number[]): Set<number> {
+  const stopped = new Set<number>();
+  let fresh = first;
+  for (let round = 0; round < MAX_ROUNDS && fresh.length > 0; round++) {
+    for (const pid of fresh) {
+      send(pid, SIGSTOP);
+      stopped.add(pid);
+    }
+    fresh = find().filter((pid) => !stopped.has(pid));
+  }
+  return stopped;
+}
 
 /** Ends a tree: SIGTERM to all, after the grace SIGKILL until nothing new turns up. Watches, does not poll. */
 export function endTree(options: TreeEndOptions): void {
@@ -133,7 +150,9 @@ export function endTree(options: TreeEndOptions): void {
       const alive = options.find();
       const fresh = alive.filter((pid) => !killed.has(pid));
       if (fresh.length === 0) return alive;
-      for (const pid of fresh) {
+      // Each that is killed makes room for another: what forks as fast is stopped first, all of it.
+      const doomed = round < KILL_ROUNDS ? fresh : stopAll(fresh, options.find);
+      for (const pid of doomed) {
         send(pid, SIGKILL);
         killed.add(pid);
         signalled.add(pid);
