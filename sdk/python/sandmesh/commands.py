@@ -41,7 +41,8 @@ class CommandOptions(TypedDict, total=False):
     nice: int | None
     rlimits: Mapping[str, int] | None
     stdin: Input | None
-    """Default: empty."""
+    """Default: empty. An iterable that raises, or gives what is neither text nor bytes, ends the command:
+    CanceledError; of one that ``start`` has started the outcome is ``Canceled``."""
     timeout: Seconds | None
     """Ends the command's whole tree after this, with the outcome ``TimedOut``; default: never."""
     grace: Seconds | None

@@ -14,7 +14,7 @@ from ._wire.caller import CALL_TIMEOUT_S
 from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7
 from ._wire.opening import leave_block
-from ._wire.parts import Source, parts_of
+from ._wire.parts import Source, SourceError, heeded, parts_of
 from .errors import NotFoundError, SandboxLostError, SandmeshError, UnknownCommandError
 from .results import CommandEnd, ExecResult
 from .stdin import StdinWriter
@@ -92,17 +92,22 @@ async def start(
         await frames.aclose()
     command = Command(box, prepared.id, pid, started=True)
     if prepared.stdin is not None:
-        box.caller.behind(_feed(command, prepared.stdin))
+        box.caller.behind(_feed(box, command, prepared.stdin))
     return command
 
 
-async def _feed(command: Command, source: Source) -> None:
-    """What the command does not take is lost, as with a pipe; so is the rest of a source that fails."""
+async def _feed(box: Box, command: Command, source: Source) -> None:
+    """What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of its
+    input would be the whole."""
     try:
-        async for _offset, data, _last in parts_of(source, "stdin"):
+        async for _offset, data, _last in parts_of(heeded(source, "stdin"), "stdin"):
             await command.stdin.write(data)
-    finally:
-        await command.stdin.close()
+    except SourceError:
+        commands.cancel_behind(box, command.id)
+        return
+    except SandmeshError:
+        pass
+    await command.stdin.close()
 
 
 class Terminal:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._wire.box import Box
-from ._wire.parts import Data, Source, as_bytes, parts_of, send_parts
+from ._wire.parts import Data, Source, SourceError, as_bytes, heeded, parts_of, send_parts
 from .errors import CanceledError, InvalidRequestError, SandmeshError, SessionClosedError
 
 Input = Data
@@ -32,16 +32,15 @@ def feed(
     async def work() -> None:
         try:
             await asyncio.wait({begun})
-            await send_parts(parts_of(source, "stdin"), lambda *part: _send(box, command_id, *part), _TRY_S)
-        except Exception as error:
-            ours = isinstance(error, InvalidRequestError) and error.field == "stdin"
-            if isinstance(error, SandmeshError) and not ours:
-                # The command has ended or does not read: its writer learns no more of that than a pipe's would.
-                return
-            message = f"stdin's source failed: {error}"
-            canceled = CanceledError(message, field="stdin", sandbox=box.id, started="yes")
-            canceled.__cause__ = error
+            parts = parts_of(heeded(source, "stdin"), "stdin")
+            await send_parts(parts, lambda *part: _send(box, command_id, *part), _TRY_S)
+        except SourceError as error:
+            canceled = CanceledError(str(error), field="stdin", sandbox=box.id, started="yes")
+            canceled.__cause__ = error.__cause__
             fail(canceled)
+        except SandmeshError:
+            # The command has ended or does not read: its writer learns no more of that than a pipe's would.
+            return
 
     return asyncio.ensure_future(work())
 

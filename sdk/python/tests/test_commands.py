@@ -101,6 +101,13 @@ async def test_much_output_and_much_input_arrive_whole(local: Backend) -> None:
 
         with pytest.raises(sandmesh.CanceledError):
             await box.exec("cat", stdin=broken())  # type: ignore[arg-type]
+        # What it raises may be of our own classes, as where it is another sandbox's file.
+        with pytest.raises(sandmesh.CanceledError) as caught:
+            await box.exec("cat", stdin=box.files.read_parts("/nothing/there"))
+        assert caught.value.field == "stdin"
+        # Half of an input is not taken for whole.
+        started = await box.start("cat", stdin=broken())  # type: ignore[arg-type]
+        assert isinstance((await started.wait()).outcome, sandmesh.Canceled)
 
 
 async def test_a_stream_comes_as_it_is_written_and_text_is_never_split(local: Backend) -> None:

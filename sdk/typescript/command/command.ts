@@ -2,11 +2,12 @@
 import { given, invalid, nothingElse, onlySignal } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
 import { CALL_TIMEOUT_MS } from "../wire/caller.ts";
+import type { Source } from "../wire/parts.ts";
 import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
 import { type CommandOptions, prepare } from "./request.ts";
 import type { ExecResult } from "./result.ts";
-import { StdinWriter } from "./stdin.ts";
+import { heeded, SourceError, StdinWriter } from "./stdin.ts";
 import { CommandStream } from "./stream.ts";
 
 /** That it runs is told at once, by a sandbox that is there. */
@@ -103,19 +104,17 @@ export async function start(
     throw error;
   }
   const command = new Command(box, request.id, { pid });
-  if (stdin !== undefined) void feedStarted(command, stdin);
+  if (stdin !== undefined) void feedStarted(box, command, stdin);
   return command;
 }
 
-/** What the command does not take is lost, as with a pipe; so is the rest of a source that throws. */
-async function feedStarted(
-  command: Command,
-  source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
-): Promise<void> {
+/** What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of its
+ * input would be the whole. */
+async function feedStarted(box: Box, command: Command, source: Source): Promise<void> {
   try {
-    for await (const piece of source) await command.stdin.write(piece);
-  } catch {
-    // The command reads the end of its input then.
+    for await (const piece of heeded(source)) await command.stdin.write(piece);
+  } catch (error) {
+    if (error instanceof SourceError) return cancelBehind(box, command.id);
   }
   await command.stdin.close().catch(() => undefined);
 }

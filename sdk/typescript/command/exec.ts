@@ -69,10 +69,10 @@ export function feed(
   const control = new AbortController();
   const state = { failed: false, end: () => control.abort() };
   // Behind the request on the same connection: the follower asks in the same turn, before this microtask's.
-  pump(box, prepared.request.id, prepared.stdin, control.signal).catch((cause: unknown) => {
+  pump(box, prepared.request.id, prepared.stdin, control.signal).catch((error: Error) => {
     state.failed = true;
-    const message = `stdin's source failed: ${cause instanceof Error ? cause.message : String(cause)}`;
-    follower.stop(new CanceledError(message, { cause, sandbox: box.id, started: "yes" }));
+    const { message, cause } = error;
+    follower.stop(new CanceledError(message, { cause, field: "stdin", sandbox: box.id, started: "yes" }));
   });
   return state;
 }

@@ -4,6 +4,7 @@ import { bytesOf, given, invalid, isIterable, type Names, onlyKnown, onlyWellFor
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
+import type { Source } from "../wire/parts.ts";
 import type { Patience } from "../wire/watch.ts";
 
 /** Text (as UTF-8), bytes, or parts as they come. */
@@ -22,7 +23,8 @@ export interface CommandOptions {
   /** -20 to 19. */
   nice?: number;
   rlimits?: ExecRequest["rlimits"];
-  /** Default: empty. */
+  /** Default: empty. An iterable that throws, or gives what is neither text nor bytes, ends the command: CanceledError;
+   * of one that `start` has started the outcome is `canceled`. */
   stdin?: Input;
   /** Ends the command's whole tree after this, with the outcome `timed_out`; default: never. */
   timeout?: Duration;
@@ -88,7 +90,7 @@ const SLACK_MS = 5_000;
 export interface Prepared {
   request: WireExec & { id: string };
   /** Still to be sent; undefined where all is in the request. */
-  stdin: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array> | undefined;
+  stdin: Source | undefined;
   /** How long the answer is waited for; undefined: for ever. */
   patience: Patience | undefined;
 }

@@ -3,7 +3,7 @@ import { ConnectionError, SandmeshError, SessionClosedError } from "../../../bro
 import { bytesOf } from "../arguments.ts";
 import type { Box } from "../wire/box.ts";
 import { mayBeLost } from "../wire/lost.ts";
-import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+import { type Part, partsOf, type Source, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 
 /** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
@@ -34,16 +34,28 @@ async function sendTo(
   }
 }
 
-/** Feeds `source` to the command, then closes its stdin. Ends quietly where the command has ended or does not take
- * it (as a pipe's writer learns of it, and no more); rejects with what `source` itself throws. */
-export async function pump(
-  box: Box,
-  id: string,
-  source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
-  signal: AbortSignal,
-): Promise<void> {
+/** A caller's source threw (`cause`), or gave what is neither text nor bytes. Apart from what becomes of the sending, which
+ * may be of the same class: the source may be another sandbox's file. */
+export class SourceError extends Error {
+  constructor(cause: unknown) {
+    super(`stdin's source failed: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  }
+}
+
+/** The source's parts. Throws SourceError. */
+export async function* heeded(source: Source): AsyncGenerator<Uint8Array, void, void> {
   try {
-    await sendParts(partsOf(source), {
+    for await (const piece of source) yield bytesOf(piece, "stdin");
+  } catch (cause) {
+    throw new SourceError(cause);
+  }
+}
+
+/** Feeds `source` to the command, then closes its stdin. Ends quietly where the command has ended or does not take
+ * it (as a pipe's writer learns of it, and no more); rejects with SourceError where the source is at fault. */
+export async function pump(box: Box, id: string, source: Source, signal: AbortSignal): Promise<void> {
+  try {
+    await sendParts(partsOf(heeded(source)), {
       send: (part) => sendTo(box, id, part, signal),
       giveUpMs: TRY_MS,
       signal,

@@ -9,7 +9,7 @@ import {
 import { bytesOf, given, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
-import { type Part, partsOf, sendParts } from "../wire/parts.ts";
+import { type Part, partsOf, type Source, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import type { Skipped } from "./pack.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
@@ -107,7 +107,7 @@ export class Files {
   async #transfer(
     verb: "write" | "unpack",
     request: { path: string },
-    source: AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>,
+    source: Source,
     signal: AbortSignal | undefined,
     onBegin?: () => void,
   ): Promise<number> {
@@ -137,7 +137,6 @@ export class Files {
         },
       });
     } catch (error) {
-      this.#box.note(error);
       // Untouched ones are thrown away by the sandbox anyway; this is only sooner.
       if (begun) this.#box.call("abort_transfer", { transfer }).catch(() => undefined);
       throw error;

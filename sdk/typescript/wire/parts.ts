@@ -21,7 +21,7 @@ export interface PartOptions {
   signal?: AbortSignal | undefined;
 }
 
-type Source = AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
+export type Source = AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
 type Settled = { error?: unknown };
 interface InFlight {
   part: Part;

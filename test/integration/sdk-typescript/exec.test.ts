@@ -156,6 +156,44 @@ test("a source of stdin that fails ends the command", async () => {
   await until("nothing runs", async () => (await sandbox.commands()).every((each) => !each.running));
 });
 
+test("a source of stdin that gives no bytes, or throws one of our own errors, does not leave the command waiting for more", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const bad: unknown[] = [5, null, {}, new Uint16Array(2), "\ud800"];
+  const later = (part: unknown) =>
+    (async function* () {
+      yield "a";
+      yield part;
+    })();
+  const sources: unknown[] = [...bad.map(later), [1, 2], ["a", 5].values()];
+  sources.push(sandbox.files.readStream("/nothing/there"));
+  for (const stdin of sources)
+    await expect(sandbox.exec("cat", { stdin: stdin as [] })).rejects.toMatchObject({
+      code: "canceled",
+      field: "stdin",
+    });
+  await expect(sandbox.stream("cat", { stdin: later(5) as never }).drain()).rejects.toMatchObject({
+    field: "stdin",
+  });
+  // Half of an input is not taken for whole.
+  const started = await sandbox.start("cat", { stdin: later(5) as never });
+  expect((await started.wait()).outcome).toMatchObject({ type: "canceled" });
+  await until("nothing runs", async () => (await sandbox.commands()).every((each) => !each.running));
+});
+
+test("the loss of a sandbox whose file is written to another one is not taken for the loss of that", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const lost = (async function* () {
+    yield "a";
+    throw new SandboxLostError("another sandbox is gone", { sandbox: "sb-other" });
+  })();
+  await expect(sandbox.files.write("/tmp/sandmesh-from-lost", lost)).rejects.toMatchObject({
+    sandbox: "sb-other",
+  });
+  expect((await sandbox.exec("true")).ok).toBe(true);
+});
+
 test("a stream gives chunks while the command runs, and its end", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
@@ -166,7 +204,7 @@ test("a stream gives chunks while the command runs, and its end", async () => {
   for await (const chunk of stream) {
     seen.push(`${chunk.stream}:${chunk.offset}:${chunk.text}`);
     // Only now may the command go on: so the first chunk came while it ran.
-    if (seen.length === 1) await Bun.write(Bun.file(fifo), "two\n");
+    if (seen.length === 1) await sandbox.exec(`echo two > ${fifo}`, { check: true });
   }
   expect(seen).toEqual(["stdout:0:one\n", "stdout:4:two\n", "stderr:0:oops\n"]);
   expect((await stream.end).outcome).toEqual({ type: "exited", code: 9 });

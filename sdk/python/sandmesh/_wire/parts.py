@@ -57,6 +57,20 @@ def _piece(piece: object, field: str) -> bytes:
     return data
 
 
+class SourceError(Exception):
+    """A caller's source raised (the cause), or gave what is neither text nor bytes. Apart from what becomes of the
+    sending, which may be of the same class: the source may be another sandbox's file."""
+
+
+async def heeded(source: Source, field: str) -> AsyncIterator[bytes]:
+    """The source's parts. Raises SourceError."""
+    try:
+        async for piece in _pieces(source, field):
+            yield piece
+    except Exception as error:
+        raise SourceError(f"{field}'s source failed: {error}") from error
+
+
 async def _pieces(source: Source, field: str) -> AsyncIterator[bytes]:
     if isinstance(source, AsyncIterable):
         async for piece in source:
