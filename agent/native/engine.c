@@ -74,7 +74,7 @@ void close_at(struct command *c, int k) {
   c->fd[k] = -1;
 }
 
-static void close_child_ends(struct command *c) {
+void close_child_ends(struct command *c) {
   for (int i = 0; i < 6; i++) {
     int fd = c->child[i];
     if (fd >= 0 && fd != E.null_fd && (i != 2 || fd != c->child[1]) && (i < 1 || i > 2 || fd != c->child[0])) close(fd);
@@ -281,51 +281,48 @@ static void on_writable(struct command *c) {
   wake();
 }
 
+static struct command *running_as(pid_t pid) {
+  for (uint32_t s = 0; s < E.used; s++)
+    if (E.slots[s] && E.slots[s]->pid == pid && !E.slots[s]->exited) return E.slots[s];
+  return NULL;
+}
+
 // Orphans have the session of the command they come from. What has the daemon's own session was started by another part
 // of it, which waits for it itself: it is left alone, unless nobody has come for it after a while.
-static void reap_foreign(void) {
+static int is_anothers(pid_t pid) {
   static pid_t left;
   static int64_t left_at;
-  E.retry_at = 0;
-  // A child that JavaScript's thread just begins is not known by its pid yet, and may have ended.
-  if (E.starting) {
-    E.retry_at = now_ns() + LEFT_NS / 10;
-    return;
+  if (getsid(pid) != getsid(0)) return 0;
+  int64_t now = now_ns();
+  if (left != pid) {
+    left = pid;
+    left_at = now;
   }
+  return now - left_at < LEFT_NS;
+}
+
+/** Answers 0 where there may be more to reap in a little while. */
+static int reap_all(void) {
+  // A child that JavaScript's thread just begins is not known by its pid yet, and may have ended.
+  if (E.starting) return 0;
   for (siginfo_t i;;) {
     i.si_pid = 0;
-    if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return;
-    if (BOX - E.box_length < ROOM) {
-      E.retry_at = now_ns() + LEFT_NS / 10;
-      return;
-    }
+    if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0) return 1;
+    if (BOX - E.box_length < ROOM) return 0;
     // A spare shell on its way to the gate (gate.c): its stops are told to whoever waits, and are not this one's to take.
-    if (i.si_code == CLD_TRAPPED) {
-      E.retry_at = now_ns() + LEFT_NS / 10;
-      return;
-    }
-    struct command *own = NULL;
-    for (uint32_t s = 0; s < E.used && !own; s++)
-      if (E.slots[s] && E.slots[s]->pid == i.si_pid && !E.slots[s]->exited) own = E.slots[s];
+    if (i.si_code == CLD_TRAPPED) return 0;
+    struct command *own = running_as(i.si_pid);
     if (own) {
-      if (!on_exit_of(own)) return;
+      if (!on_exit_of(own)) return 1;
       continue;
     }
     spare_reaped(i.si_pid);
-    if (getsid(i.si_pid) == getsid(0)) {
-      int64_t now = now_ns();
-      if (left != i.si_pid) {
-        left = i.si_pid;
-        left_at = now;
-      }
-      if (now - left_at < LEFT_NS) {
-        E.retry_at = now + LEFT_NS / 10;
-        return;
-      }
-    }
+    if (is_anothers(i.si_pid)) return 0;
     waitpid(i.si_pid, NULL, WNOHANG);
   }
 }
+
+static void reap_foreign(void) { E.retry_at = reap_all() ? 0 : now_ns() + LEFT_NS / 10; }
 
 // A handler costs each command a signal to JavaScript's thread, a kick and a look at all children. So there is one only
 // while nothing happens; otherwise the look comes every QUIET_NS.
@@ -363,71 +360,91 @@ static int64_t end_drains(int64_t now) {
   return next;
 }
 
+static int64_t earlier(int64_t a, int64_t b) { return b && b < a ? b : a; }
+
+/** What is due by now, with the lock held. Answers how long nothing else is, ms; -1: for ever. */
+static int see_to_times(void) {
+  if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) {
+    E.child_ended = 0;
+    reap_foreign();
+  }
+  if (E.look_at && E.look_at <= now_ns()) look();
+  int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at || E.starting ? now_ns() : 0;
+  int64_t next = E.draining ? end_drains(now) : INT64_MAX;
+  next = earlier(next, nudge(now));
+  next = earlier(next, E.look_at);
+  if (E.flush_at && E.flush_at <= now) wake();
+  next = earlier(next, E.flush_at);
+  next = earlier(next, E.retry_at);
+  if (E.queue) return 0;
+  return next == INT64_MAX ? -1 : (int)((next - now + 999999) / 1000000);
+}
+
+static void take_kicks(void) {
+  uint64_t kicks;
+  if (read(E.control, &kicks, 8) < 0) {}
+}
+
+static void on_event(struct command *c, int k) {
+  if (k != K_PID) {
+    if (c->fd[k] < 0 || !c->armed[k]) return;
+    if (k == K_IN)
+      on_writable(c);
+    else
+      on_readable(c, k);
+  } else if (c->watch) {
+    put(c, GONE, NULL, 0);
+    wake();
+    release(c);
+  } else if (!c->exited)
+    on_exit_of(c);
+}
+
+static void on_events(const struct epoll_event *events, int n) {
+  for (int i = 0; i < n; i++) {
+    int k = events[i].data.u64 & 0xff;
+    if (k == K_CONTROL) {
+      take_kicks();
+      continue;
+    }
+    pthread_mutex_lock(&lock);
+    struct command *c = find(events[i].data.u64 >> 8);
+    // Level-triggered: where there is no room for it now, it comes again.
+    if (c && BOX - E.box_length >= 2 * ROOM) on_event(c, k);
+    pthread_mutex_unlock(&lock);
+  }
+}
+
+static void start_next(void) {
+  pthread_mutex_lock(&lock);
+  struct command *c = E.starting || BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
+  if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
+  if (c) begin_start();
+  pthread_mutex_unlock(&lock);
+  pid_t pid = c ? start(c, 1) : 0;
+  if (!pid) return;
+  pthread_mutex_lock(&lock);
+  put(c, STARTED, &pid, 4);
+  wake_soon();
+  pthread_mutex_unlock(&lock);
+}
+
 void *engine_thread(void *unused) {
   struct epoll_event events[64];
   for (;;) {
     pthread_mutex_lock(&lock);
-    if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) {
-      E.child_ended = 0;
-      reap_foreign();
-    }
-    if (E.look_at && E.look_at <= now_ns()) look();
-    int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at || E.starting ? now_ns() : 0,
-            next = E.draining ? end_drains(now) : INT64_MAX;
-    int64_t again = nudge(now);
-    if (again < next) next = again;
-    if (E.look_at && E.look_at < next) next = E.look_at;
-    if (E.flush_at && E.flush_at <= now) wake();
-    if (E.flush_at && E.flush_at < next) next = E.flush_at;
-    if (E.retry_at && E.retry_at < next) next = E.retry_at;
-    E.blocked = BOX - E.box_length < 4 * ROOM;
-    if (E.blocked) wake();
-    int full = E.blocked, queued = E.queue != NULL;
+    int wait_ms = see_to_times();
+    int full = E.blocked = BOX - E.box_length < 4 * ROOM;
+    if (full) wake();
     pthread_mutex_unlock(&lock);
-    uint64_t kicks;
     if (full) {  // nothing more is read until JavaScript has taken the outbox
       struct pollfd p = {E.control, POLLIN, 0};
-      if (poll(&p, 1, -1) > 0 && read(E.control, &kicks, 8) < 0) {}
+      if (poll(&p, 1, -1) > 0) take_kicks();
       continue;
     }
-    int n = epoll_wait(E.epoll, events, 64,
-        queued              ? 0
-        : next == INT64_MAX ? -1
-                            : (int)((next - now + 999999) / 1000000));
-    for (int i = 0; i < n; i++) {
-      int k = events[i].data.u64 & 0xff;
-      if (k == K_CONTROL) {
-        if (read(E.control, &kicks, 8) < 0) {}
-      }
-      pthread_mutex_lock(&lock);
-      struct command *c = k == K_CONTROL ? NULL : find(events[i].data.u64 >> 8);
-      if (BOX - E.box_length < 2 * ROOM) c = NULL;  // level-triggered: it comes again
-      if (c && k != K_PID && c->fd[k] >= 0 && c->armed[k]) {
-        if (k == K_IN)
-          on_writable(c);
-        else
-          on_readable(c, k);
-      } else if (c && k == K_PID && c->watch) {
-        put(c, GONE, NULL, 0);
-        wake();
-        release(c);
-      } else if (c && k == K_PID && !c->exited)
-        on_exit_of(c);
-      pthread_mutex_unlock(&lock);
-    }
+    on_events(events, epoll_wait(E.epoll, events, 64, wait_ms));
     // One start between two looks at the events, so that a burst of starts does not hold up what runs.
-    pthread_mutex_lock(&lock);
-    struct command *c = E.starting || BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
-    if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
-    if (c) begin_start();
-    pthread_mutex_unlock(&lock);
-    pid_t pid = c ? start(c, 1) : 0;
-    if (pid) {
-      pthread_mutex_lock(&lock);
-      put(c, STARTED, &pid, 4);
-      wake_soon();
-      pthread_mutex_unlock(&lock);
-    }
+    start_next();
   }
   return unused;
 }

@@ -121,6 +121,7 @@ struct command *allot(void);
 struct command *find(uint32_t handle);
 void release(struct command *c);
 void close_at(struct command *c, int k);
+void close_child_ends(struct command *c);
 void arm(struct command *c, int k, int on);
 void begin_drain(struct command *c);
 void finish(struct command *c);

@@ -130,56 +130,91 @@ static int note_files(struct spare *s, char *maps) {
   return spare_watch(s, "/etc/ld.so.cache") && spare_watch(s, "/etc/ld.so.preload");
 }
 
-static int park(struct spare *s, struct traced *t, char **argv) {
-  static char maps[32 * 1024];
+/** What the kernel has told a program at its exec: where it begins, and where its headers and its loader are. */
+struct origin {
+  uint64_t entry, headers, loader;
+};
+
+static struct origin origin_of(pid_t pid) {
   Elf64_auxv_t aux[64];
-  struct user_regs_struct r;
-  char byte, blob[512];
-  const char trap = (char)0xcc;
-  uint64_t entry = 0, headers = 0, loader = 0, argc, at[8];
-  struct stub_data *d = (struct stub_data *)(blob + (stub_data - stub));
-  ssize_t n = slurp(t->pid, "auxv", (char *)aux, sizeof aux);
+  struct origin o = {0};
+  ssize_t n = slurp(pid, "auxv", (char *)aux, sizeof aux);
   for (int i = 0; i < n / (ssize_t)sizeof *aux; i++) {
-    if (aux[i].a_type == AT_ENTRY) entry = aux[i].a_un.a_val;
-    if (aux[i].a_type == AT_PHDR) headers = aux[i].a_un.a_val;
-    if (aux[i].a_type == AT_BASE) loader = aux[i].a_un.a_val;
+    if (aux[i].a_type == AT_ENTRY) o.entry = aux[i].a_un.a_val;
+    if (aux[i].a_type == AT_PHDR) o.headers = aux[i].a_un.a_val;
+    if (aux[i].a_type == AT_BASE) o.loader = aux[i].a_un.a_val;
   }
-  memcpy(blob, stub, stub_end - stub);
-  memset(d, 0, sizeof *d);
-  // A script in place of a shell has other arguments than it was given.
-  if (!entry || ptrace(PTRACE_GETREGS, t->pid, 0, &r) < 0 || !peek(t, r.rsp, &argc, 8) ||
-      argc != (uint64_t)s->like->argc || argc > 8)
+  return o;
+}
+
+/** Where its arguments are; 0 where they are not `argv`: a script in place of a shell has others than it was given. */
+static int find_arguments(struct traced *t, int count, char **argv, uint64_t *at) {
+  struct user_regs_struct r;
+  uint64_t argc;
+  if (ptrace(PTRACE_GETREGS, t->pid, 0, &r) < 0 || !peek(t, r.rsp, &argc, 8) || argc != (uint64_t)count ||
+      argc > MAX_ARGUMENTS)
     return 0;
   if (!peek(t, r.rsp + 8, at, argc * 8)) return 0;
-  for (uint64_t i = 0; i < argc; i++)
+  for (int i = 0; i < count; i++)
     if (!same(t, at[i], argv[i])) return 0;
-  if ((n = slurp(t->pid, "comm", d->name, sizeof d->name)) < 2) return 0;
-  d->name[n - 1] = 0;
+  return 1;
+}
+
+/** Lets it run until `entry`, by a trap that stands there meanwhile. */
+static int run_to(struct spare *s, struct traced *t, uint64_t entry, struct user_regs_struct *r) {
+  const char trap = (char)0xcc;
+  char byte;
   if (!peek(t, entry, &byte, 1) || !poke(t, entry, &trap, 1) || !to_trap(s, 0)) return 0;
-  if (ptrace(PTRACE_GETREGS, t->pid, 0, &r) < 0 || r.rip != entry + 1 || !poke(t, entry, &byte, 1)) return 0;
+  return ptrace(PTRACE_GETREGS, t->pid, 0, r) >= 0 && r->rip == entry + 1 && poke(t, entry, &byte, 1);
+}
+
+/** In process lists it has the title in place of its arguments, as long as it waits. */
+static int poke_title(struct traced *t, uint64_t line, struct prctl_mm_map map, uint64_t map_at) {
+  map.arg_start = line;
+  map.arg_end = line + sizeof SPARE_TITLE;
+  return poke(t, line, SPARE_TITLE, sizeof SPARE_TITLE) && poke(t, map_at, &map, sizeof map);
+}
+
+static int poke_stub(struct traced *t, uint64_t where, const struct stub_data *data) {
+  char blob[512];
+  memcpy(blob, stub, stub_end - stub);
+  memcpy(blob + (stub_data - stub), data, sizeof *data);
+  return poke(t, where, blob, stub_end - stub);
+}
+
+/** Lets it begin the stub, up to the trap behind its new name and title; 0 where it could not take these. */
+static int begin_stub(struct spare *s, struct traced *t, uint64_t where, struct user_regs_struct *r) {
+  r->rip = where;
+  r->orig_rax = -1;
+  return ptrace(PTRACE_SETREGS, t->pid, 0, r) >= 0 && to_trap(s, 0) && ptrace(PTRACE_GETREGS, t->pid, 0, r) >= 0 &&
+         r->rax == 0;
+}
+
+static int park(struct spare *s, struct traced *t, char **argv) {
+  static char maps[32 * 1024];
+  struct user_regs_struct r;
+  struct stub_data d = {.title = SPARE_TITLE};
+  uint64_t at[MAX_ARGUMENTS];
+  struct origin o = origin_of(t->pid);
+  if (!o.entry || !find_arguments(t, s->like->argc, argv, at)) return 0;
+  ssize_t n = slurp(t->pid, "comm", d.name, sizeof d.name);
+  if (n < 2) return 0;
+  d.name[n - 1] = 0;
+  if (!run_to(s, t, o.entry, &r)) return 0;
   if (!layout(t->pid, &s->map) || slurp(t->pid, "maps", maps, sizeof maps) < 0 || !note_files(s, maps)) return 0;
-  uint64_t marker = s->map.env_end - MARKER_LENGTH - 1, line = at[argc - 1];
+  uint64_t marker = s->map.env_end - MARKER_LENGTH - 1, line = at[s->like->argc - 1];
   if (!same(t, marker, NO_MARKER) || line + SPARE_LINE > s->map.env_start) return 0;
-  uint64_t where = room(t, headers - sizeof(Elf64_Ehdr));
-  if (!where && loader) where = room(t, loader);
+  uint64_t where = room(t, o.headers - sizeof(Elf64_Ehdr));
+  if (!where && o.loader) where = room(t, o.loader);
   if (!where) return 0;
-  d->entry = entry;
-  d->rdx = r.rdx;
-  strcpy(d->title, SPARE_TITLE);
-  d->map = (struct prctl_mm_map *)((r.rsp - 1024) & ~15ULL);
-  d->into[0] = (struct iovec){d->map, sizeof s->map};
-  d->into[1] = (struct iovec){(void *)marker, MARKER_LENGTH};
-  d->into[2] = (struct iovec){(void *)line, SPARE_LINE};
-  struct prctl_mm_map resting = s->map;
-  resting.arg_start = line;
-  resting.arg_end = line + sizeof SPARE_TITLE;
-  if (!poke(t, line, SPARE_TITLE, sizeof SPARE_TITLE) || !poke(t, (uint64_t)d->map, &resting, sizeof resting) ||
-      !poke(t, where, blob, stub_end - stub))
-    return 0;
-  r.rip = where;
-  r.orig_rax = -1;
-  if (ptrace(PTRACE_SETREGS, t->pid, 0, &r) < 0 || !to_trap(s, 0) || ptrace(PTRACE_GETREGS, t->pid, 0, &r) < 0 ||
-      r.rax != 0)
+  d.entry = o.entry;
+  d.rdx = r.rdx;
+  // Below its stack pointer nothing is in use yet.
+  d.map = (struct prctl_mm_map *)((r.rsp - 1024) & ~15ULL);
+  d.into[0] = (struct iovec){d.map, sizeof s->map};
+  d.into[1] = (struct iovec){(void *)marker, MARKER_LENGTH};
+  d.into[2] = (struct iovec){(void *)line, SPARE_LINE};
+  if (!poke_title(t, line, s->map, (uint64_t)d.map) || !poke_stub(t, where, &d) || !begin_stub(s, t, where, &r))
     return 0;
   s->map.arg_start = at[0];
   s->line = line;

@@ -67,6 +67,42 @@ static int offer_to_oom_killer(const char *path) {
   return done;
 }
 
+/** Its own become 0, 1, 2 and so on, and no other stays. */
+static int take_descriptors(struct launch *l) {
+  // Above them first where they are not, so that none is overwritten while it is still a source.
+  int *child = l->c->child, fd[6], n = l->c->flags & GIVEN ? 6 : l->spare ? 4 : 3;
+  for (int i = 0; i < n; i++)
+    if ((fd[i] = child[i]) < n && (fd[i] = fcntl(child[i], F_DUPFD_CLOEXEC, n)) < 0) return -1;
+  for (int i = 0; i < n; i++)
+    if (dup2(fd[i], i) < 0) return -1;
+#ifdef SYS_close_range
+  syscall(SYS_close_range, (unsigned)n, ~0u, 0u);
+#endif
+  return 0;
+}
+
+static int take_limits(const struct request *r) {
+  struct rlimit files;
+  if (E.soft_files && getrlimit(RLIMIT_NOFILE, &files) == 0 && E.soft_files < files.rlim_max) {
+    files.rlim_cur = E.soft_files;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  const uint32_t *limit = r->groups + r->ngroups;
+  for (int i = 0; i < r->nlimits; i++, limit += 3) {
+    uint64_t v = (uint64_t)limit[2] << 32 | limit[1];
+    struct rlimit value = {v, v};
+    if (setrlimit(limit[0], &value) < 0) return -1;
+  }
+  return 0;
+}
+
+/** Raw calls: glibc's would change the user of every thread of the daemon, whose memory this still is. */
+static int become_user(const struct request *r) {
+  if (syscall(SYS_setgroups, (long)r->ngroups, r->groups) < 0) return -1;
+  if (syscall(SYS_setresgid, r->gid, r->gid, r->gid) < 0) return -1;
+  return syscall(SYS_setresuid, r->uid, r->uid, r->uid);
+}
+
 int child_main(void *arg) {
   struct launch *l = arg;
   struct command *c = l->c;
@@ -78,34 +114,11 @@ int child_main(void *arg) {
   syscall(SYS_setsid);
   l->offered = offer_to_oom_killer("/proc/self/oom_score_adj");
   if (c->flags & PTY && ioctl(c->child[0], TIOCSCTTY, 0) < 0) return failed(l, S_TTY);
-  // Above them first where they are not, so that none is overwritten while it is still a source.
-  int fd[6], n = c->flags & GIVEN ? 6 : l->spare ? 4 : 3;
-  for (int i = 0; i < n; i++)
-    if ((fd[i] = c->child[i]) < n && (fd[i] = fcntl(c->child[i], F_DUPFD_CLOEXEC, n)) < 0) return failed(l, S_CLONE);
-  for (int i = 0; i < n; i++)
-    if (dup2(fd[i], i) < 0) return failed(l, S_CLONE);
-#ifdef SYS_close_range
-  syscall(SYS_close_range, (unsigned)n, ~0u, 0u);
-#endif
-  struct rlimit files;
-  if (E.soft_files && getrlimit(RLIMIT_NOFILE, &files) == 0 && E.soft_files < files.rlim_max) {
-    files.rlim_cur = E.soft_files;
-    setrlimit(RLIMIT_NOFILE, &files);
-  }
-  uint32_t *limit = r->groups + r->ngroups;
-  for (int i = 0; i < r->nlimits; i++, limit += 3) {
-    uint64_t v = (uint64_t)limit[2] << 32 | limit[1];
-    struct rlimit value = {v, v};
-    if (setrlimit(limit[0], &value) < 0) return failed(l, S_LIMIT);
-  }
+  if (take_descriptors(l) < 0) return failed(l, S_CLONE);
+  if (take_limits(r) < 0) return failed(l, S_LIMIT);
   if (c->flags & NICE && setpriority(PRIO_PROCESS, 0, r->nice) < 0) return failed(l, S_NICE);
   if (c->flags & UMASK) umask(r->umask);
-  // Raw calls: glibc's would change the user of every thread of the daemon, whose memory this still is.
-  if (c->flags & USER) {
-    if (syscall(SYS_setgroups, (long)r->ngroups, r->groups) < 0) return failed(l, S_USER);
-    if (syscall(SYS_setresgid, r->gid, r->gid, r->gid) < 0 || syscall(SYS_setresuid, r->uid, r->uid, r->uid) < 0)
-      return failed(l, S_USER);
-  }
+  if (c->flags & USER && become_user(r) < 0) return failed(l, S_USER);
   if (*l->cwd && chdir(l->cwd) < 0) return failed(l, S_CWD);
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);

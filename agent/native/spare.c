@@ -38,7 +38,7 @@ static int read_form(const struct request *r, uint32_t length, struct form *f) {
   static const char NAME[] = "SANDMESH_COMMAND=";
   const char *s = (const char *)r + r->strings, *end = (const char *)r + length;
   if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->argc < 3 ||
-      r->argc > 8 || r->envc < 1)
+      r->argc > MAX_ARGUMENTS || r->envc < 1)
     return 0;
   if (end - s < MARKER_LENGTH + (int)sizeof NAME || end[-1]) return 0;
   f->cwd = s;
@@ -136,38 +136,42 @@ static pid_t launch(struct spare *s, struct launch *l, char *line, char *marker)
   return pid > 0 && !l->stage ? pid : 0;
 }
 
+static int open_pipe(int *own, int *childs, int own_end) {
+  int p[2];
+  if (pipe2(p, O_CLOEXEC) < 0) return 0;
+  *own = p[own_end];
+  *childs = p[!own_end];
+  fcntl(*own, F_SETFL, O_NONBLOCK);
+  return 1;
+}
+
+static int open_pipes(struct spare *s, struct command *c) {
+  c->child[0] = E.null_fd;
+  if (!open_pipe(&s->fd[K_OUT], &c->child[1], 0)) return 0;
+  if (c->flags & MERGE)
+    c->child[2] = c->child[1];
+  else if (!open_pipe(&s->fd[K_ERR], &c->child[2], 0))
+    return 0;
+  return open_pipe(&s->gate, &c->child[3], 1);
+}
+
 static int make(struct spare *s) {
   static char line[SPARE_LINE], path[40];
   struct form f;
   struct timespec t;
-  struct command c = {.flags = s->like->flags, .request = s->like};
-  int out[2] = {-1, -1}, err[2] = {-1, -1}, gate[2] = {-1, -1}, done = 0;
+  struct command c = {.flags = s->like->flags, .request = s->like, .child = {-1, -1, -1, -1, -1, -1}};
   struct launch l = {.c = &c, .spare = 1};
+  int done = 0;
   clock_gettime(CLOCK_REALTIME, &t);
   s->made_at_ns = t.tv_sec * 1000000000LL + t.tv_nsec - 100000000LL;
-  if (unpack(&l) && read_form(s->like, s->length, &f) && pipe2(out, O_CLOEXEC) == 0 &&
-      (c.flags & MERGE || pipe2(err, O_CLOEXEC) == 0) && pipe2(gate, O_CLOEXEC) == 0) {
-    c.child[0] = E.null_fd;
-    c.child[1] = out[1];
-    c.child[2] = c.flags & MERGE ? out[1] : err[1];
-    c.child[3] = gate[0];
-    fcntl(gate[1], F_SETFL, O_NONBLOCK);
-    fcntl(out[0], F_SETFL, O_NONBLOCK);
-    if (err[0] >= 0) fcntl(err[0], F_SETFL, O_NONBLOCK);
-    s->pid = launch(s, &l, line, (char *)f.marker);
-    if (s->pid) {
-      snprintf(path, sizeof path, "/proc/%d/cwd", s->pid);
-      look_at(path, &s->cwd);
-      done = gate_hold(s, l.argv);
-    }
+  if (unpack(&l) && read_form(s->like, s->length, &f) && open_pipes(s, &c) &&
+      (s->pid = launch(s, &l, line, (char *)f.marker))) {
+    snprintf(path, sizeof path, "/proc/%d/cwd", s->pid);
+    look_at(path, &s->cwd);
+    done = gate_hold(s, l.argv);
   }
   free(l.argv);
-  close_fd(&out[1]);
-  close_fd(&err[1]);
-  close_fd(&gate[0]);
-  s->fd[K_OUT] = out[0];
-  s->fd[K_ERR] = err[0];
-  s->gate = gate[1];
+  close_child_ends(&c);
   return done;
 }
 
@@ -180,38 +184,46 @@ static int wait_until_idle(void) {
   return timed_out && phase == READY;
 }
 
+/** Of the thread's two works, with the lock free meanwhile. */
+static void end_doomed(void) {
+  struct spare s = S;
+  phase = EMPTY;
+  pthread_mutex_unlock(&lock);
+  discard(&s);
+  pthread_mutex_lock(&lock);
+}
+
+static void make_wanted(void) {
+  struct spare s = {.like = malloc(like_length), .length = like_length, .pidfd = -1, .gate = -1, .fd = {-1, -1, -1}};
+  wanted = 0;
+  if (!s.like) return;
+  memcpy(s.like, like, like_length);
+  phase = MAKING;
+  making = &s;
+  making_at = now_ns();
+  pthread_mutex_unlock(&lock);
+  int done = make(&s);
+  pthread_mutex_lock(&lock);
+  making = NULL;
+  failures = done ? 0 : failures + 1;
+  if (failures >= FAILURES) {
+    failures = 0;
+    rest_until = now_ns() + REST_NS;
+  }
+  S = s;
+  phase = done && !off && same_form(s.like, s.length, like, like_length) ? READY : DOOMED;
+  if (phase == READY) wanted = 0;
+}
+
 static void *spare_thread(void *unused) {
   pthread_mutex_lock(&lock);
   for (;;) {
     if (phase == READY && wait_until_idle()) phase = DOOMED;
-    if (phase == DOOMED) {
-      struct spare s = S;
-      phase = EMPTY;
-      pthread_mutex_unlock(&lock);
-      discard(&s);
-      pthread_mutex_lock(&lock);
-    } else if (phase == EMPTY && wanted && !off) {
-      struct spare s = {
-          .like = malloc(like_length), .length = like_length, .pidfd = -1, .gate = -1, .fd = {-1, -1, -1}};
-      wanted = 0;
-      if (!s.like) continue;
-      memcpy(s.like, like, like_length);
-      phase = MAKING;
-      making = &s;
-      making_at = now_ns();
-      pthread_mutex_unlock(&lock);
-      int done = make(&s);
-      pthread_mutex_lock(&lock);
-      making = NULL;
-      failures = done ? 0 : failures + 1;
-      if (failures >= FAILURES) {
-        failures = 0;
-        rest_until = now_ns() + REST_NS;
-      }
-      S = s;
-      phase = done && !off && same_form(s.like, s.length, like, like_length) ? READY : DOOMED;
-      if (phase == READY) wanted = 0;
-    } else if (phase != READY)
+    if (phase == DOOMED)
+      end_doomed();
+    else if (phase == EMPTY && wanted && !off)
+      make_wanted();
+    else if (phase != READY)
       pthread_cond_wait(&changed, &lock);
   }
   return unused;

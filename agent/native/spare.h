@@ -11,6 +11,7 @@
 #define SPARE_LINE                                                                                                     \
   (PIPE_BUF - (int)sizeof(struct prctl_mm_map) - MARKER_LENGTH)  // with its 0; one message to a pipe is whole
 #define WATCHED 16
+#define MAX_ARGUMENTS 8
 
 struct watched {
   char *path;
