@@ -2,9 +2,16 @@
 import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 
-const SOURCES = ["engine.c", "launch.c", "calls.c", "settle.c", "spare.c", "gate.c"].map((name) =>
-  join(import.meta.dir, name),
-);
+const SOURCES = [
+  "engine.c",
+  "command.c",
+  "launch.c",
+  "daemon.c",
+  "calls.c",
+  "settle.c",
+  "spare.c",
+  "gate.c",
+].map((name) => join(import.meta.dir, name));
 const HEADERS = ["engine.h", "spare.h"].map((name) => join(import.meta.dir, name));
 const FLAGS = ["-O2", "-shared", "-fPIC", "-pthread", "-s", "-Wall", "-Wextra", "-fvisibility=hidden"];
 export const NATIVE_NAME = "sandmesh-engine.so";

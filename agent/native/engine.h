@@ -1,8 +1,9 @@
 // The engine's native half: one thread starts commands, reads their pipes and reaps them, and hands what happened to
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
-// engine.c is the thread, launch.c how a child begins and what it does before exec, calls.c what JavaScript calls,
-// settle.c what it waits in, spare.c and gate.c a shell that is there before its line.
+// engine.c is the thread, command.c what becomes of one command, launch.c how a child begins and what it does before exec,
+// daemon.c and calls.c what JavaScript calls, settle.c what it waits in, spare.c and gate.c a shell that is there before
+// its line.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -111,12 +112,14 @@ struct engine {
 extern struct engine E;
 extern pthread_mutex_t lock;
 
-int child_main(void *launch);
-int failed(struct launch *l, int stage);
-uint64_t ignored_signals(void);
-void block_signals(sigset_t *before);
-int unpack(struct launch *l);
-pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd);
+// engine.c
+void begin_start(void);
+void note_start(struct command *c);
+pid_t start(struct command *c, int attend);
+int64_t nudge(int64_t now);
+void *engine_thread(void *unused);
+
+// command.c
 struct command *allot(void);
 struct command *find(uint32_t handle);
 void release(struct command *c);
@@ -128,16 +131,28 @@ void finish(struct command *c);
 int on_exit_of(struct command *c);
 void on_readable(struct command *c, int k);
 int read_output(struct command *c, int k, char *to, uint32_t length);
-int find_loop(void);
 extern __thread int own_frames;
 void kick(void);
 int64_t now_ns(void);
-void begin_start(void);
-void note_start(struct command *c);
-pid_t start(struct command *c, int attend);
-int64_t nudge(int64_t now);
+void wake(void);
+void wake_soon(void);
+struct frame *put(struct command *c, uint32_t type, const void *data, uint32_t length);
+void on_writable(struct command *c);
+
+// launch.c
+int failed(struct launch *l, int stage);
+uint64_t ignored_signals(void);
+void block_signals(sigset_t *before);
+int unpack(struct launch *l);
+pid_t begin_child(struct launch *l, char *stack, size_t size, int *pidfd);
+
+// daemon.c
 void ask_for_sigchld(int on);
-void *engine_thread(void *unused);
+
+// settle.c
+int find_loop(void);
+
+// spare.c
 pid_t spare_take(struct command *c, const struct request *r, uint32_t length);
 void spare_like(const struct request *r, uint32_t length, int taken);
 void spare_reaped(pid_t pid);

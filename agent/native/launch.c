@@ -103,7 +103,7 @@ static int become_user(const struct request *r) {
   return syscall(SYS_setresuid, r->uid, r->uid, r->uid);
 }
 
-int child_main(void *arg) {
+static int child_main(void *arg) {
   struct launch *l = arg;
   struct command *c = l->c;
   struct request *r = c->request;

@@ -1,4 +1,4 @@
-// The native library as JavaScript sees it: what calls.c, settle.c and spare.c export, and the numbers of engine.h.
+// The native library as JavaScript sees it: what is marked EXPORT in the C beside it, and the numbers of engine.h.
 import { dlopen, FFIType } from "bun:ffi";
 
 export const BOX_BYTES = 512 * 1024;

@@ -1,0 +1,152 @@
+// What JavaScript calls for the daemon's own process: the engine's beginning, its outbox, its signals, and sockets that the
+// runtime has no call for. All of it returns at once.
+#include "engine.h"
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static void on_sigchld(int s) {
+  (void)s;
+  E.child_ended = 1;
+  kick();
+}
+
+/** Starts the engine; returns the descriptor that becomes readable when `engine_take` has something, or -errno. */
+EXPORT int engine_open(void) {
+  int pair[2];
+  pthread_t thread;
+  pthread_attr_t attr;
+  sigset_t before;
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
+  E.queue_tail = &E.queue;
+  E.begun = -1;
+  E.ignored = ignored_signals();
+  E.epoll = epoll_create1(EPOLL_CLOEXEC);
+  E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  E.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  E.box[0] = malloc(BOX);
+  E.box[1] = malloc(BOX);
+  if (E.epoll < 0 || E.control < 0 || E.null_fd < 0 || !E.box[0] || !E.box[1] ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+    return -errno;
+  E.wake_fd = pair[1];
+  E.woken_fd = pair[0];
+  E.loop = find_loop();
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = K_CONTROL};
+  epoll_ctl(E.epoll, EPOLL_CTL_ADD, E.control, &e);
+  pthread_attr_init(&attr);
+  pthread_attr_setstacksize(&attr, 256 * 1024);
+  block_signals(&before);
+  int error = pthread_create(&thread, &attr, engine_thread, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error ? -error : pair[0];
+}
+
+void ask_for_sigchld(int on) {
+  struct sigaction a = {.sa_handler = on ? on_sigchld : SIG_DFL, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
+  sigaction(SIGCHLD, &a, NULL);
+  E.told = on;
+  if (!on && !E.look_at) E.look_at = now_ns() + QUIET_NS;
+}
+
+/** From now on orphans come to this process and are reaped. Nothing else in it may start processes. */
+EXPORT int engine_reap(void) {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return -errno;
+  pthread_mutex_lock(&lock);
+  ask_for_sigchld(1);
+  E.child_ended = 1;
+  pthread_mutex_unlock(&lock);
+  kick();
+  return 0;
+}
+
+/** The runtime's handlers of these end the process, which is right for a fault of its own. Commands can send them, too. */
+static const int FAULTS[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV};
+static struct sigaction at_fault[32];
+
+static void on_fault(int s, siginfo_t *info, void *context) {
+  if (info->si_code <= 0 && info->si_pid != getpid()) return;  // sent by another process, and ignored
+  struct sigaction *own = &at_fault[s];
+  if (own->sa_flags & SA_SIGINFO)
+    own->sa_sigaction(s, info, context);
+  else if (own->sa_handler != SIG_DFL && own->sa_handler != SIG_IGN)
+    own->sa_handler(s);
+  else {
+    signal(s, SIG_DFL);
+    raise(s);
+  }
+}
+
+static void ignore_sent_faults(void) {
+  for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+    sigaction(FAULTS[i], NULL, &at_fault[FAULTS[i]]);
+    struct sigaction guard = at_fault[FAULTS[i]];
+    guard.sa_sigaction = on_fault;
+    guard.sa_flags = (guard.sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
+    sigaction(FAULTS[i], &guard, NULL);
+  }
+}
+
+/** Closes this process to others of its user: no memory, environment or descriptors of it can be read or traced. */
+EXPORT int engine_hide(const char *name) {
+  prctl(PR_SET_NAME, name);
+  ignore_sent_faults();
+  return prctl(PR_SET_DUMPABLE, 0) < 0 ? -errno : 0;
+}
+
+/** The soft limit of open files that commands get, in place of the daemon's own. */
+EXPORT void engine_soft_files(uint32_t limit) { E.soft_files = limit; }
+
+EXPORT void *engine_box(int index) { return E.box[index]; }
+
+/** Bytes of frames in the other box than the last time, 0 for none. They stay until the next call. */
+EXPORT int engine_take(void) {
+  pthread_mutex_lock(&lock);
+  int n = E.box_length;
+  E.woken = 0;
+  E.flush_at = 0;
+  if (n) {
+    E.current ^= 1;
+    E.box_length = 0;
+    if (E.blocked) {
+      E.blocked = 0;
+      kick();
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
+/** Connects to a unix socket; returns its descriptor, or -errno. */
+EXPORT int engine_dial(const char *path) {
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof to.sun_path) return -ENAMETOOLONG;
+  strcpy(to.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
+  int e = errno;
+  if (fd >= 0) close(fd);
+  return -e;
+}
+
+/** The descriptor that has been sent by the unix socket `from`, or -errno. No command inherits it. */
+EXPORT int engine_receive(int from) {
+  char data;
+  struct iovec vector = {&data, 1};
+
+  union {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr head;
+  } control;
+  struct msghdr message = {
+      .msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (n < 0) return -errno;
+  struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+  if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) return -ECONNRESET;
+  int fd;
+  memcpy(&fd, CMSG_DATA(head), sizeof fd);
+  return fd;
+}
