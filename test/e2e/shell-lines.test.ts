@@ -44,9 +44,14 @@ const neutral = ({ output, pid }: Seen): string =>
     .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")
     .replaceAll(/^(d\S+) +\d+( .* proc)$/gm, "$1$2");
-/** Of several programs at once the lines come in any order. */
+/** Of several programs at once the lines come in any order, and gzip writes one of its in two parts. */
 const sorted = (command: string, output: string): string =>
-  /xargs .*-P/.test(command) ? output.split("\n").sort().join("\n") : output;
+  /xargs .*-P/.test(command)
+    ? output
+        .split(/(?<=[;\n])/)
+        .sort()
+        .join("")
+    : output;
 const same = (command: string, a: Seen, b: Seen): boolean =>
   a.outcome === b.outcome &&
   (a.output === b.output || sorted(command, neutral(a)) === sorted(command, neutral(b)));
