@@ -203,3 +203,19 @@ test("a folder that may not be searched is told as that, and not taken for a mis
   );
   expect(failed).toMatchObject({ code: "file_error", reason: "ENAMETOOLONG" });
 });
+
+test("an archive that is cut off between two files ends the unpacking with what cut it off, wherever that is", async () => {
+  const from = join(base, "from");
+  await mkdir(from);
+  for (let i = 0; i < 20; i++) await writeFile(join(from, `${i}`), "x".repeat(i * 40));
+  const parts: Uint8Array[] = [];
+  for await (const part of packFolder(from)) parts.push(part);
+  const all = Buffer.concat(parts);
+  for (let cut = 0; cut < all.length; cut += 512) {
+    async function* source(): AsyncGenerator<Uint8Array> {
+      yield all.subarray(0, cut);
+      throw new Error("cut off");
+    }
+    await expect(unpackFolder(source(), join(base, "to"))).rejects.toThrow("cut off");
+  }
+});

@@ -34,7 +34,8 @@ export async function unpackFolder(
   const failed: unknown[] = [];
   const reading = feed(source, tar).catch((error: unknown) => {
     failed.push(error);
-    tar.destroy();
+    // With an error: without one, whoever was at work on an entry then would wait for the next for ever.
+    tar.destroy(error instanceof Error ? error : new Error(String(error)));
   });
   const links: Placed[] = [];
   const folders: Placed[] = [];
