@@ -5,7 +5,8 @@ import { toSandmeshError } from "../broker/contract/index.ts";
 import { counted, duration, green, red } from "../sdk/cli/output.ts";
 import { connect, type Mesh } from "../sdk/typescript/mod.ts";
 import { sandmeshHome } from "../sdk/typescript/settings.ts";
-import { describeLeft, down, up } from "./local/up.ts";
+import { withMesh } from "./local/own.ts";
+import { describeLeft, type Left } from "./local/up.ts";
 import { replay } from "./replay/replay.ts";
 import { type Replay, report } from "./replay/report.ts";
 import { loadTrajectories, type Trajectory } from "./replay/trajectory.ts";
@@ -69,6 +70,13 @@ async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<void> {
   await run.close();
 }
 
+function sayLeft(left: Left): void {
+  const clean = Object.values(left).every((each) => each === 0);
+  say("");
+  say(clean ? green(describeLeft(left)) : red(describeLeft(left)));
+  if (!clean) process.exitCode = 1;
+}
+
 async function main(): Promise<number> {
   const count = Number(process.argv[2] ?? 16);
   if (!Number.isInteger(count) || count < 1 || count > 1000) {
@@ -77,18 +85,11 @@ async function main(): Promise<number> {
   }
   const home = join(sandmeshHome(), "quickstart");
   const began = performance.now();
-  const address = await up(home);
-  say(`mesh up at ${address.url} after ${duration(performance.now() - began)}`);
-  try {
+  await withMesh({ home, down: sayLeft }, async (address) => {
+    say(`mesh up at ${address.url} after ${duration(performance.now() - began)}`);
     await using mesh = await connect({ url: address.url, credentials: address.credentials });
     await replayAll(mesh, choose(await loadTrajectories(), count));
-  } finally {
-    const left = await down(home);
-    const clean = Object.values(left).every((each) => each === 0);
-    say("");
-    say(clean ? green(describeLeft(left)) : red(describeLeft(left)));
-    if (!clean) process.exitCode = 1;
-  }
+  });
   return Number(process.exitCode ?? 0);
 }
 

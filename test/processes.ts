@@ -24,3 +24,9 @@ export function processes(): Process[] {
   }
   return found;
 }
+
+/** The arguments of those that have the folder, or something in it, among them: a mesh's, by its home. */
+export const processesOf = (folder: string): string[] =>
+  processes()
+    .filter(({ argv }) => argv.some((arg) => arg === folder || arg.startsWith(`${folder}/`)))
+    .map(({ argv }) => argv.join(" "));

@@ -97,6 +97,8 @@ async function runScript(_flags: unknown, command: Command): Promise<void> {
   const bench = Bun.spawn([process.execPath, script, ...givenWords(command)], {
     stdio: ["ignore", "inherit", "inherit"],
   });
+  // The benchmark ends its mesh, and then itself.
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => bench.kill(signal));
   process.exitCode = await bench.exited;
 }
 

@@ -48,6 +48,8 @@ export const UpOptions = v.object({
   providers: v.optional(v.array(v.picklist(["local", "simulated"])), ["local"]),
   /** Settings of the simulated provider, over those below. */
   simulated: v.optional(v.record(v.string(), v.unknown()), {}),
+  /** It ends when the process that has started it does, by whatever means: its stdin is a pipe from there. */
+  owned: v.optional(v.boolean(), false),
 });
 export type UpOptions = v.InferInput<typeof UpOptions>;
 
@@ -249,7 +251,8 @@ if (import.meta.main) {
   } catch (error) {
     fail(toSandmeshError(error).message);
   }
-  const mesh = new Mesh(home, check(UpOptions, JSON.parse(process.env.SANDMESH_UP ?? "{}")));
+  const options = check(UpOptions, JSON.parse(process.env.SANDMESH_UP ?? "{}"));
+  const mesh = new Mesh(home, options);
   const end = async () => {
     await mesh.stop();
     process.exit(0);
@@ -264,6 +267,7 @@ if (import.meta.main) {
   process.on("SIGINT", end);
   // Whoever waits for the line below was interrupted: what they began ends with them.
   process.stdout.on("error", end);
+  if (options.owned) process.stdin.on("close", end).resume();
   try {
     const address = await mesh.start();
     process.stdout.write(`${JSON.stringify(address)}\n`);

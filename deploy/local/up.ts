@@ -24,6 +24,9 @@ const START_MS = 180_000;
 /** The supervisor's own limits (drain, then stop) add up to less. */
 const STOP_MS = 120_000;
 
+/** Supervisors that live as long as this process: their stdin's other end must not be collected before. */
+const owned = new Set<Bun.Subprocess>();
+
 export const Left = v.object({
   sandboxes: v.number(),
   processes: v.number(),
@@ -63,9 +66,10 @@ export async function up(home: string, options: UpOptions = {}): Promise<MeshAdd
   const log = openSync(logFile, "a", 0o600);
   const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), home], {
     env: { ...process.env, SANDMESH_UP: JSON.stringify(options) },
-    stdio: ["ignore", "pipe", log],
+    stdio: [options.owned ? "pipe" : "ignore", "pipe", log],
     detached: true,
   });
+  if (options.owned) owned.add(child);
   closeSync(log);
   const line = await firstLine(child.stdout, START_MS);
   child.unref();

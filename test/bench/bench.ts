@@ -2,8 +2,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { withMesh } from "../../deploy/local/own.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
-import { describeLeft, down, up } from "../../deploy/local/up.ts";
+import { describeLeft, type Left } from "../../deploy/local/up.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
 
 export const progress = (line: string): void => {
@@ -29,21 +30,17 @@ export async function bench(
   measure: (mesh: BenchMesh) => Promise<object>,
 ): Promise<void> {
   const home = await mkdtemp(join(tmpdir(), "sandmesh-bench-"));
-  try {
-    const address = await up(home, options);
-    let result: object;
-    try {
-      await using mesh = await connect({ url: address.url, credentials: address.credentials });
-      result = await measure({ mesh, home, ...address });
-    } finally {
-      const left = await down(home);
-      progress(describeLeft(left));
-      if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
-    }
-    process.stdout.write(`${JSON.stringify(result)}\n`);
-  } finally {
-    await rm(home, { recursive: true, force: true });
-  }
+  const remove = (): Promise<void> => rm(home, { recursive: true, force: true });
+  const down = async (left: Left): Promise<void> => {
+    progress(describeLeft(left));
+    if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
+    await remove();
+  };
+  const result = await withMesh({ home, options, down }, async (address) => {
+    await using mesh = await connect({ url: address.url, credentials: address.credentials });
+    return await measure({ mesh, home, ...address });
+  }).finally(remove);
+  process.stdout.write(`${JSON.stringify(result)}\n`);
 }
 
 /** The number behind `flag`, such as `--n 100`. */

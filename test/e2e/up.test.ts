@@ -10,7 +10,7 @@ import { down } from "../../deploy/local/up.ts";
 import { detect } from "../../pool/provider/local/cgroups.ts";
 import { Layout } from "../../pool/provider/local/layout.ts";
 import { findMarked, killAll, startOf } from "../../pool/provider/local/processes.ts";
-import { processes } from "../processes.ts";
+import { processesOf } from "../processes.ts";
 import { type Ran, ROOT, run } from "./program.ts";
 
 let home: string;
@@ -111,11 +111,6 @@ test("a folder that is there already, perhaps everybody's, keeps its mode when i
   expect((await sandmesh("down")).code).toBe(0);
   expect((await stat(home)).mode & 0o7777).toBe(0o1777);
 });
-
-const processesOf = (folder: string): string[] =>
-  processes()
-    .filter(({ argv }) => argv.some((arg) => arg === folder || arg.startsWith(`${folder}/`)))
-    .map(({ argv }) => argv.join(" "));
 
 test("a home that is removed while its mesh is up ends the mesh with its sandboxes, and nothing comes back", async () => {
   expect((await sandmesh("up")).code).toBe(0);

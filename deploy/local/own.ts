@@ -1,0 +1,54 @@
+// A mesh for as long as something of this process runs: quickstart's, and the benchmarks'.
+import { constants } from "node:os";
+import type { MeshAddress, UpOptions } from "./supervisor.ts";
+import { down, type Left, up } from "./up.ts";
+
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+export interface OwnMesh {
+  home: string;
+  options?: UpOptions;
+  /** What it left, once it is down: also where a signal has ended it, and then before this process ends. */
+  down(left: Left): void | Promise<void>;
+}
+
+/** Starts a mesh, calls `use`, and ends the mesh. A signal ends it, too, and then this process by the code that shells have
+ * for that signal. However this process dies, the mesh ends with it. */
+export async function withMesh<T>(mesh: OwnMesh, use: (address: MeshAddress) => Promise<T>): Promise<T> {
+  const end = async (): Promise<void> => mesh.down(await down(mesh.home));
+  const signals = endOnSignals(end);
+  let isUp = false;
+  try {
+    const address = await up(mesh.home, { ...mesh.options, owned: true });
+    isUp = true;
+    return await use(address);
+  } finally {
+    await signals.ended();
+    if (isUp) await end();
+  }
+}
+
+/** `ended` never comes back where a signal came before: this process ends then. */
+function endOnSignals(end: () => Promise<void>): { ended(): Promise<void> } {
+  let interrupted = false;
+  const onSignal = async (signal: (typeof SIGNALS)[number]): Promise<void> => {
+    // Ctrl-C reaches this process from its terminal and by who started it.
+    if (interrupted) return;
+    interrupted = true;
+    // A terminal that hung up takes no more words.
+    process.stderr.on("error", () => {});
+    process.stderr.write(`\n${signal}: ending the mesh\n`);
+    try {
+      await end();
+    } finally {
+      process.exit(128 + constants.signals[signal]);
+    }
+  };
+  for (const signal of SIGNALS) process.on(signal, onSignal);
+  return {
+    async ended() {
+      if (interrupted) await new Promise(() => {});
+      for (const signal of SIGNALS) process.off(signal, onSignal);
+    },
+  };
+}
