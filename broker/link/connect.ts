@@ -27,6 +27,8 @@ export interface ConnectOptions {
   ca?: string;
   /** How long `connect` tries in all, ms. */
   connectTimeoutMs?: number;
+  /** Ends `connect` at once, at whatever stage it is; of no effect on a connection that stands. */
+  signal?: AbortSignal | undefined;
   /** Goes on trying within connectTimeoutMs while no server is there, instead of failing at the first refusal. */
   patient?: boolean;
   /** How long to wait before each try to come back. */
@@ -43,7 +45,7 @@ const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 const DEFAULT_DELAYS: ReconnectDelays = { firstMs: 200, baseMs: 1_000, maxMs: 5_000 };
 
 /** Connects. Throws ConnectionError (nobody there, no TLS, timed out), PermissionDeniedError (the credential is
- * refused: wrong, expired or revoked) or InvalidRequestError (`urls`, `jwt`, `seed`). */
+ * refused: wrong, expired or revoked), InvalidRequestError (`urls`, `jwt`, `seed`) or CanceledError (the signal). */
 async function connectLink(options: ConnectOptions): Promise<Link> {
   const { credentials, urls, relay, ca, onError } = options;
   const current = typeof credentials === "function" ? credentials : () => credentials;
@@ -69,7 +71,7 @@ async function connectLink(options: ConnectOptions): Promise<Link> {
     goneAfterMs: options.goneAfterMs ?? Number.POSITIVE_INFINITY,
     onError,
   });
-  await link.open();
+  await link.open(options.signal);
   return link;
 }
 

@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import type { NatsError } from "nats/lib/nats-base-client/core.js";
 import {
+  CanceledError,
   ConnectionError,
   PermissionDeniedError,
   type SandmeshError,
@@ -122,25 +123,31 @@ export class NatsLink implements Link {
   }
 
   /** The first connection; throws as `connect` does. */
-  async open(): Promise<void> {
+  async open(signal?: AbortSignal): Promise<void> {
     const { connectTimeoutMs, urls, relay } = this.#settings;
+    const canceled = () => new CanceledError("canceled by the caller", { cause: signal?.reason });
+    const abort = () => this.#giveUp?.(canceled());
     let clear: (() => void) | undefined;
     const givenUp = new Promise<never>((_, reject) => {
       this.#giveUp = reject;
       const late = () => reject(new Error(`no connection within ${connectTimeoutMs} ms`));
       clear = after(connectTimeoutMs, late);
     });
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted === true) abort();
     try {
       await Promise.race([this.#protocol.dialLoop(), givenUp]);
       this.#up = true;
     } catch (cause) {
       this.#closing = true;
       await this.#protocol.close();
+      if (signal?.aborted === true) throw canceled();
       if (this.#refused !== undefined) throw this.#refusedError();
       const why = cause instanceof Error ? cause.message : String(cause);
       throw new ConnectionError(`no NATS server to be had at ${relay ?? urls.join(", ")}: ${why}`, { cause });
     } finally {
       clear?.();
+      signal?.removeEventListener("abort", abort);
       this.#giveUp = undefined;
     }
   }

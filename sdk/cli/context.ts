@@ -60,10 +60,10 @@ export async function withMesh(
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
   try {
     const { url, creds: credentials, ca } = globals;
-    const mesh = await connect({ handleSignals: false, ...defined({ url, credentials, ca }) });
+    const { signal } = abort;
+    const mesh = await connect({ handleSignals: false, signal, ...defined({ url, credentials, ca }) });
     try {
-      process.exitCode =
-        (await work({ mesh, output: createOutput(globals), signal: abort.signal })) ?? EXIT.ok;
+      process.exitCode = (await work({ mesh, output: createOutput(globals), signal })) ?? EXIT.ok;
     } finally {
       await mesh.close();
     }

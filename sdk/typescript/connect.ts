@@ -18,6 +18,7 @@ export interface ConnectOptions extends SettingsOptions {
   connectTimeout?: Duration;
   /** Release at SIGINT, SIGTERM and SIGHUP where the program has no handler of its own; default true. */
   handleSignals?: boolean;
+  /** Ends the connecting; of no effect on a mesh that is connected. */
   signal?: AbortSignal;
 }
 
@@ -37,9 +38,7 @@ export async function connectAs(
   const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);
-  const link = await openLink(settings, { name: "sdk", timeoutMs, goneAfterMs });
-  if (signal?.aborted === true) await link.close();
-  throwIfAborted(signal);
+  const link = await openLink(settings, { name: "sdk", timeoutMs, goneAfterMs, signal });
   const pulse = new Pulse();
   void link.closed.then(() => pulse.close());
   link.onStatus((connected) => connected && pulse.reconnected());

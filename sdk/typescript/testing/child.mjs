@@ -1,5 +1,8 @@
 // A user's program, for tests of what happens around a process: run by Bun against the sources and by Node against
 // the built package. `SDK=<module> <bun|node> child.mjs <scenario>`; it prints one line of JSON for each step.
+import { once } from "node:events";
+import { createServer } from "node:net";
+
 const { connect } = await import(process.env.SDK);
 
 const say = (step, more = {}) => process.stdout.write(`${JSON.stringify({ step, ...more })}\n`);
@@ -8,7 +11,57 @@ const block = (ms) => {
   while (Date.now() < until);
 };
 
+/** What a server says to who connects, and what must come of them before it says no more. */
+const silences = {
+  "before INFO": { says: "" },
+  "before TLS": { says: 'INFO {"tls_required":true}\r\n', hears: "\x16" },
+  "before the answer to CONNECT": {
+    says: 'INFO {"version":"2.15.1","max_payload":1048576,"nonce":"n"}\r\n',
+    hears: "CONNECT",
+  },
+};
+
+async function aborted(url, reached) {
+  const control = new AbortController();
+  const connecting = connect({ url, signal: control.signal }).catch((error) => error);
+  if (reached !== undefined) await Promise.race([reached, connecting]);
+  await reached;
+  control.abort("enough");
+  const { code, cause } = await connecting;
+  return { code, cause };
+}
+
 const scenarios = {
+  /** Connecting is aborted at each of its stages. */
+  async abortConnect() {
+    say("dialling", await aborted(process.env.FULL, new Promise((go) => setTimeout(go, 50))));
+    for (const [stage, { says, hears = "" }] of Object.entries(silences)) {
+      const server = createServer();
+      await once(server.listen(0, "127.0.0.1"), "listening");
+      const url = `nats://127.0.0.1:${server.address().port}`;
+      say(`at once ${stage}`, await aborted(url, undefined));
+      const left = [];
+      const reached = new Promise((go) => {
+        server.on("connection", (socket) => {
+          left.push(once(socket, "close"));
+          socket.on("error", () => undefined);
+          let heard = "";
+          socket.on("data", (data) => {
+            heard += data.toString("latin1");
+            if (heard.startsWith(hears)) go();
+          });
+          socket.write(says);
+          if (hears === "") go();
+        });
+      });
+      say(stage, await aborted(url, reached));
+      // Hung up, each of them.
+      await Promise.all(left);
+      server.close();
+    }
+    // A timer would keep the program for the ten seconds that connecting may take.
+    say("left", { timers: process.getActiveResourcesInfo().filter((each) => each === "Timeout").length });
+  },
   /** All is closed in the orderly way. */
   async close() {
     const mesh = await connect();

@@ -14,9 +14,11 @@ export interface OpenOptions {
   /** Goes on trying until then while no server is there. */
   patient?: boolean;
   goneAfterMs: number;
+  signal?: AbortSignal | undefined;
 }
 
-/** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError. */
+/** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError,
+ * CanceledError. */
 export function openLink(settings: Settings, options: OpenOptions): Promise<Link> {
   let last = readCredentials(settings.credentials);
   const current = () => {
@@ -36,6 +38,7 @@ export function openLink(settings: Settings, options: OpenOptions): Promise<Link
     name: `${settings.user} ${options.name}`,
     connectTimeoutMs: options.timeoutMs,
     goneAfterMs: options.goneAfterMs,
+    signal: options.signal,
     patient: options.patient === true,
     reconnect: { firstMs: 50, baseMs: 200, maxMs: 2_000 },
   });
