@@ -1,5 +1,6 @@
 // What a command is, apart from who asks for it and how it is read: two requests of one id must agree in it. Pure.
 import { createHash } from "node:crypto";
+import { check, ExecRequest } from "../contract/index.ts";
 import type { ParsedExec } from "./executor.ts";
 
 /** A digest of 44 characters. */
@@ -16,9 +17,17 @@ function sorted(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** A request without stdin as text, for `sameContent`: made faster than a digest, which is needed at a repetition only. */
+const ENVELOPE = new Set(["version", "lease", "generation", "incarnation", "id", "credit_bytes", "detach"]);
+let unsaid: Map<string, unknown> | undefined;
+
+/** A request without stdin as text, for `sameContent`: made faster than a digest, which is needed at a repetition only, and
+ * without what a request need not say, since thousands are remembered. */
 export function textOf(request: ParsedExec): string {
-  return JSON.stringify(request);
+  unsaid ??= new Map(Object.entries(check(ExecRequest, { argv: [""] })));
+  const said: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(request))
+    if (!ENVELOPE.has(key) && unsaid.get(key) !== value) said[key] = value;
+  return JSON.stringify(said);
 }
 
 /** `first` is a request, `textOf` it, or `contentOf` it. */
@@ -27,7 +36,7 @@ export function sameContent(first: ParsedExec | string, again: ParsedExec): bool
     typeof first !== "string"
       ? contentOf(first)
       : first.startsWith("{")
-        ? contentOf(JSON.parse(first))
+        ? contentOf(check(ExecRequest, JSON.parse(first)))
         : first;
   return digest === contentOf(again);
 }
