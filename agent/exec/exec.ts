@@ -42,7 +42,7 @@ const needsGroup = ({ timeout_ms, stdin_open, pty, wait }: ParsedExec): boolean 
 
 export class Commands {
   /** One for all that runs in the sandbox: each kill is one command's. */
-  readonly oom = new OomKills();
+  readonly oom: OomKills;
   readonly #options: CommandsOptions;
   readonly #base: BaseEnvironment;
   readonly #running = new Set<Command>();
@@ -57,6 +57,7 @@ export class Commands {
 
   constructor(options: CommandsOptions) {
     this.#options = options;
+    this.oom = new OomKills(undefined, undefined, (fd, text) => options.engine.reread(fd, text));
     this.#base = new BaseEnvironment(options.environment);
     this.#context = {
       engine: options.engine,

@@ -98,6 +98,7 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
       c->next = NULL;
       *E.queue_tail = c;
       E.queue_tail = &c->next;
+      E.queued++;
       queued = 1;
     }
   } else

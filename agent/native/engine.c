@@ -62,7 +62,7 @@ pid_t start(struct command *c, int attend) {
     c->pid = pid;
     c->fd[K_PID] = pidfd;
     note_start(c);
-    if (attend && !c->paused) {
+    if (attend && !grow(c) && !c->paused) {
       arm(c, K_OUT, 1);
       arm(c, K_ERR, 1);
     }
@@ -153,22 +153,36 @@ static int64_t end_drains(int64_t now) {
 
 static int64_t earlier(int64_t a, int64_t b) { return b && b < a ? b : a; }
 
-/** What is due by now, with the lock held. Answers how long nothing else is, ms; -1: for ever. */
-static int see_to_times(void) {
+/** What is due by now, with the lock held. Answers how long nothing else is, ns; -1: for ever. */
+static int64_t see_to_times(void) {
   if (E.child_ended || (E.retry_at && E.retry_at <= now_ns())) {
     E.child_ended = 0;
     reap_foreign();
   }
   if (E.look_at && E.look_at <= now_ns()) look();
-  int64_t now = E.flush_at || E.draining || E.retry_at || E.look_at || E.starting ? now_ns() : 0;
-  int64_t next = E.draining ? end_drains(now) : INT64_MAX;
+  int64_t now = now_ns(), next = E.draining ? end_drains(now) : INT64_MAX;
   next = earlier(next, nudge(now));
+  next = earlier(next, grow_up(now));
   next = earlier(next, E.look_at);
   if (E.flush_at && E.flush_at <= now) wake();
   next = earlier(next, E.flush_at);
   next = earlier(next, E.retry_at);
-  if (E.queue) return 0;
-  return next == INT64_MAX ? -1 : (int)((next - now + 999999) / 1000000);
+  if (E.queue || next <= now) return 0;
+  return next == INT64_MAX ? -1 : next - now;
+}
+
+/** For at most `ns`, or for ever (-1). */
+static int wait_for(struct epoll_event *events, int most, int64_t ns) {
+#ifdef SYS_epoll_pwait2
+  static int refused;  // a kernel before 5.11, or a filter of system calls
+  if (ns > 0 && !refused) {
+    struct timespec t = {ns / 1000000000, ns % 1000000000};
+    int n = syscall(SYS_epoll_pwait2, E.epoll, events, most, &t, NULL, 0);
+    if (n >= 0 || errno == EINTR) return n;
+    refused = 1;
+  }
+#endif
+  return epoll_wait(E.epoll, events, most, ns <= 0 ? (int)ns : (int)((ns + 999999) / 1000000));
 }
 
 static void take_kicks(void) {
@@ -210,6 +224,7 @@ static void start_next(void) {
   pthread_mutex_lock(&lock);
   struct command *c = E.starting || BOX - E.box_length < 2 * ROOM ? NULL : E.queue;
   if (c && !(E.queue = c->next)) E.queue_tail = &E.queue;
+  if (c) E.queued--;
   if (c) begin_start();
   pthread_mutex_unlock(&lock);
   pid_t pid = c ? start(c, 1) : 0;
@@ -224,7 +239,7 @@ void *engine_thread(void *unused) {
   struct epoll_event events[64];
   for (;;) {
     pthread_mutex_lock(&lock);
-    int wait_ms = see_to_times();
+    int64_t wait_ns = see_to_times();
     int full = E.blocked = BOX - E.box_length < 4 * ROOM;
     if (full) wake();
     pthread_mutex_unlock(&lock);
@@ -233,7 +248,7 @@ void *engine_thread(void *unused) {
       if (poll(&p, 1, -1) > 0) take_kicks();
       continue;
     }
-    on_events(events, epoll_wait(E.epoll, events, 64, wait_ms));
+    on_events(events, wait_for(events, 64, wait_ns));
     // One start between two looks at the events, so that a burst of starts does not hold up what runs.
     start_next();
   }

@@ -44,6 +44,9 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };
 #define TALKATIVE (128 * 1024)  // from so many bytes on JavaScript reads a stream: to where they stay, many at once
 #define PIPE (512 * 1024)       // of a talkative one: fewer switches
 #define LINGER_NS 2000000LL     // output waits this long for the command's end, to be handed over together
+#define SHARE_NS 100000LL       // an end waits this long for each command that begins beside it, to be told with others
+#define YOUNG_NS 3000000LL      // so long after its start a command's pipes are looked at only when it has ended,
+#define YOUNG 256               // of so many commands
 #define DRAIN_NS 10000000LL     // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
 #define OWED_NS 100000000LL     // after the drain: how often is looked whether someone else has read what is owed
 #define LEFT_NS 500000000LL     // a zombie of the daemon's own session is left this long to whoever started it
@@ -98,7 +101,8 @@ struct engine {
   char *box[2];   // one is filled while JavaScript reads the other
   uint32_t box_length, current, woken, blocked, draining;
   int64_t flush_at, retry_at, look_at, started_at;
-  uint32_t last;  // the command that was started last
+  uint32_t last;    // the command that was started last
+  uint32_t queued;  // commands that wait for their start
   int epoll, control, wake_fd, woken_fd, null_fd;
   int loop;              // what JavaScript's thread waits at; -1 where that is not known
   uint8_t starting;      // someone is between clone and the child's exec,
@@ -126,6 +130,8 @@ void release(struct command *c);
 void close_at(struct command *c, int k);
 void close_child_ends(struct command *c);
 void arm(struct command *c, int k, int on);
+int grow(struct command *c);
+int64_t grow_up(int64_t now);
 void begin_drain(struct command *c);
 void finish(struct command *c);
 int on_exit_of(struct command *c);

@@ -54,3 +54,25 @@ test("where a container's filter knows no clone3, commands run all the same, and
   expect(await new Response(child.stdout).text()).toMatch(NO_SIGNALS);
   expect(await child.exited).toBe(0);
 });
+
+test("commands that begin together keep each byte, however soon they end and whoever holds their pipes then", async () => {
+  const commands = await testCommands();
+  const kinds: [line: string, stdout: string, stderr: string][] = [
+    // Ended before its pipes are waited for, and more in them than is read at once.
+    ["printf out; printf err >&2", "out", "err"],
+    ["head -c 60000 /dev/zero | tr '\\0' x", "x".repeat(60_000), ""],
+    // Larger than a pipe, which must be read while it runs.
+    ["head -c 300000 /dev/zero | tr '\\0' x; echo e >&2", "x".repeat(300_000), "e\n"],
+    // Its output is at its end before it is.
+    ["echo first; exec >&- 2>&-; sleep 0.05", "first\n", ""],
+    // Somebody else has the pipe when it ends.
+    ["sleep 5 & echo held", "held\n", ""],
+  ];
+  const lines = Array.from({ length: 8 }, () => kinds).flat();
+  const ends = await Promise.all(lines.map(([line]) => run(commands, { argv: ["/bin/sh", "-c", line] })));
+  expect(ends.map((end) => [end.text, end.stderr.toString()])).toEqual(
+    lines.map(([, stdout, stderr]) => [stdout, stderr]),
+  );
+  expect(ends.every(({ outcome }) => outcome.type === "exited" && outcome.code === 0)).toBe(true);
+  await commands.close(100);
+});

@@ -171,6 +171,12 @@ export class Engine {
     this.#native.engine_let_go(handle);
   }
 
+  /** Reads a short file to where its content of the last time stands, or zeros. Answers its bytes; 0 where it is as it was;
+   * less where it cannot be read. */
+  reread(fd: number, text: Buffer): number {
+    return this.#native.engine_reread(fd, ptr(text), text.length);
+  }
+
   /** Waits until the loop has something to do, at most that long, in which none of its timers goes off. False where that
    * cannot be had. */
   rest(maxMs: number): boolean {

@@ -30,6 +30,7 @@ const SYMBOLS = {
   engine_may_group: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_rest: { args: [FFIType.i32], returns: FFIType.i32 },
+  engine_reread: { args: [FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
   engine_nudge: { args: [], returns: FFIType.i32 },
   engine_stdin: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.i32], returns: FFIType.i32 },
   engine_read: { args: [FFIType.u32, FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
