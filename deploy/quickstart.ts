@@ -2,7 +2,7 @@
 // time, a table, and the proof that nothing is left.
 import { join } from "node:path";
 import { toSandmeshError } from "../broker/contract/index.ts";
-import { counted, duration, green, red } from "../sdk/cli/output.ts";
+import { counted, duration, green, red, write } from "../sdk/cli/output.ts";
 import { connect, type Mesh } from "../sdk/typescript/mod.ts";
 import { sandmeshHome } from "../sdk/typescript/settings.ts";
 import { withMesh } from "./local/own.ts";
@@ -11,7 +11,7 @@ import { replay } from "./replay/replay.ts";
 import { type Replay, report } from "./replay/report.ts";
 import { loadTrajectories, type Trajectory } from "./replay/trajectory.ts";
 
-const say = (text: string) => process.stdout.write(`${text}\n`);
+const say = (text: string) => write("stdout", `${text}\n`);
 
 /** One of each source first, then evenly spread, so that a short run has seen all kinds. */
 function choose(all: Trajectory[], count: number): Trajectory[] {
@@ -47,14 +47,16 @@ function progressLine(total: number) {
 async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<void> {
   const run = mesh.run();
   const began = performance.now();
-  say(`acquiring ${counted(chosen.length, "sandbox")} in one burst`);
+  await say(`acquiring ${counted(chosen.length, "sandbox")} in one burst`);
   const boxes = await Promise.all(
     chosen.map(async (trajectory) => {
       const box = await run.acquire({ image: "host" });
       return { trajectory, box, readyMs: performance.now() - began };
     }),
   );
-  say(`all ready after ${duration(performance.now() - began)}; replaying a recorded trajectory in each`);
+  await say(
+    `all ready after ${duration(performance.now() - began)}; replaying a recorded trajectory in each`,
+  );
   const progress = progressLine(chosen.reduce((sum, each) => sum + each.steps.length, 0));
   let running = boxes.length;
   const replayed = await Promise.all(
@@ -65,15 +67,15 @@ async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<void> {
     }),
   );
   progress.end();
-  say("");
-  say(report(replayed));
+  await say("");
+  await say(report(replayed));
   await run.close();
 }
 
-function sayLeft(left: Left): void {
+async function sayLeft(left: Left): Promise<void> {
   const clean = Object.values(left).every((each) => each === 0);
-  say("");
-  say(clean ? green(describeLeft(left)) : red(describeLeft(left)));
+  await say("");
+  await say(clean ? green(describeLeft(left)) : red(describeLeft(left)));
   if (!clean) process.exitCode = 1;
 }
 
@@ -86,13 +88,15 @@ async function main(): Promise<number> {
   const home = join(sandmeshHome(), "quickstart");
   const began = performance.now();
   await withMesh({ home, down: sayLeft }, async (address) => {
-    say(`mesh up at ${address.url} after ${duration(performance.now() - began)}`);
+    await say(`mesh up at ${address.url} after ${duration(performance.now() - began)}`);
     await using mesh = await connect({ url: address.url, credentials: address.credentials });
     await replayAll(mesh, choose(await loadTrajectories(), count));
   });
   return Number(process.exitCode ?? 0);
 }
 
+// Who writes learns of it by the write; without a listener it would end the process, and leave the mesh.
+for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
 try {
   process.exitCode = await main();
 } catch (error) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bun
 // The `sandmesh` program: the client's commands, and those that run a mesh on this machine.
 import manifest from "../package.json" with { type: "json" };
-import { createProgram } from "../sdk/cli/program.ts";
+import { createProgram, runProgram } from "../sdk/cli/program.ts";
 import { addBench } from "./commands/bench.ts";
 import { addKubernetes } from "./commands/kubernetes.ts";
 import { addConfig, addDoctor, addDown, addUp, addVersion } from "./commands/mesh.ts";
@@ -16,4 +16,4 @@ addVersion(program);
 addBench(program);
 program.commandsGroup("A mesh on Kubernetes:");
 addKubernetes(program);
-await program.parseAsync();
+await runProgram(program);

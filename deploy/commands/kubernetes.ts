@@ -53,7 +53,7 @@ function addCredentials(kubernetes: Command): void {
         const { state: stateDir, release, namespace, tls, host: hosts = [] } = flags;
         const items = meshSecrets({ stateDir, release, namespace, tls, hosts });
         const list = { apiVersion: "v1", kind: "List", items };
-        output.result(list, JSON.stringify(list, null, 2));
+        return output.result(list, JSON.stringify(list, null, 2));
       });
     });
 }
@@ -73,12 +73,12 @@ function addUser(kubernetes: Command): void {
     .option("--state <folder>", "where the keys are kept", STATE)
     .option("--ttl <duration>", "how long it is good, such as 30d; default for ever", parseDuration)
     .action(async (tenant: string, user: string, flags: UserFlags, command: Command) => {
-      await withOutput(command, (output) => {
+      await withOutput(command, async (output) => {
         const ttl = flags.ttl === undefined ? {} : { ttlMs: flags.ttl };
         const credentials = mintUser({ stateDir: flags.state, tenant, user, ...ttl });
         if (flags.out === undefined) return output.result({ credentials }, credentials.trimEnd());
         writeSecret(flags.out, credentials);
-        output.result({ path: resolve(flags.out) }, "");
+        await output.result({ path: resolve(flags.out) }, "");
       });
     });
 }
@@ -109,7 +109,7 @@ function addImages(kubernetes: Command): void {
       await withOutput(command, async (output) => {
         const paths = await buildImages(folder);
         const rows = Object.entries(paths).map(([name, path]) => `${path}  ${IMAGE_NAMES[name as "pool"]}`);
-        output.result({ images: IMAGE_NAMES, paths }, rows.join("\n"));
+        await output.result({ images: IMAGE_NAMES, paths }, rows.join("\n"));
         output.note(dim("docker load -i FILE, then docker tag and push to your registry"));
       });
     });

@@ -69,7 +69,7 @@ export function addUp(program: Command): void {
           pool: flags.set,
           providers: flags.provider,
         });
-        output.result({ ...address, already }, `${address.url}\n${address.credentials}`);
+        await output.result({ ...address, already }, `${address.url}\n${address.credentials}`);
         const asked = flags.port ?? flags.set ?? flags.provider;
         const ignored =
           asked === undefined ? "" : "; it goes on with the settings it has: `sandmesh down` first";
@@ -105,7 +105,7 @@ export function addDown(program: Command): void {
       await withOutput(command, async (output) => {
         const left = await down(sandmeshHome());
         forgetContextsHere();
-        output.result(left, describeLeft(left));
+        await output.result(left, describeLeft(left));
         if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
       });
     });
@@ -126,7 +126,7 @@ export function addDoctor(program: Command): void {
           check,
           fix === undefined || ok ? detail : `${detail} (${fix})`,
         ]);
-        output.result(findings, table(["", "CHECK", "DETAIL"], rows));
+        await output.result(findings, table(["", "CHECK", "DETAIL"], rows));
         if (findings.some((finding) => finding.needed && !finding.ok)) process.exitCode = 1;
       });
     });
@@ -140,9 +140,9 @@ export function addConfig(program: Command): void {
       "Prints every setting of the pool with its default, the variable that sets it, and its reason. `up --set NAME=VALUE` sets one of this machine's mesh, the variable one of any pool.",
     )
     .action(async (_flags: unknown, command: Command) => {
-      await withOutput(command, (output) => {
+      await withOutput(command, async (output) => {
         const settings = describePoolConfig();
-        output.result({ home: sandmeshHome(), settings }, settingsTable(settings));
+        await output.result({ home: sandmeshHome(), settings }, settingsTable(settings));
         output.note(dim(`home: ${sandmeshHome()} (SANDMESH_HOME)`));
       });
     });
@@ -172,8 +172,8 @@ export function addVersion(program: Command): void {
     .summary("print the version")
     .description("Prints the version of sandmesh and of the runtime that it runs on.")
     .action(async (_flags: unknown, command: Command) => {
-      await withOutput(command, (output) => {
-        output.result(
+      await withOutput(command, async (output) => {
+        await output.result(
           { sandmesh: manifest.version, bun: Bun.version },
           `sandmesh ${manifest.version} (bun ${Bun.version})`,
         );

@@ -1,13 +1,14 @@
 // What every client command shares: the mesh, the output, and what becomes of errors.
 import type { Command } from "commander";
 import {
+  FileError,
   InvalidRequestError,
   NotFoundError,
   SandboxLostError,
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import { systemErrno } from "../typescript/files/local-errors.ts";
+import { localError, systemErrno } from "../typescript/files/local-errors.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { resolveSettings, type Settings } from "../typescript/settings.ts";
 import { defined } from "../typescript/spec.ts";
@@ -56,8 +57,6 @@ export async function withMesh(
   const abort = new AbortController();
   const stop = () => abort.abort();
   for (const name of ENDING) process.once(name, stop);
-  // Who writes learns of it by the write; without a listener it would end the process before anything is released.
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
   try {
     const { url, creds: credentials, ca } = globals;
     const { signal } = abort;
@@ -68,13 +67,8 @@ export async function withMesh(
       await mesh.close();
     }
   } catch (thrown) {
-    if (isBrokenPipe(thrown)) {
-      process.exitCode = EXIT.brokenPipe;
-      return;
-    }
-    const error = toSandmeshError(thrown);
-    printError(error, globals.json);
-    process.exitCode = abort.signal.aborted ? EXIT.canceled : statusOf(error, failed);
+    const code = failedBy(thrown, globals.json, failed);
+    process.exitCode = abort.signal.aborted && code !== EXIT.brokenPipe ? EXIT.canceled : code;
   } finally {
     for (const name of ENDING) process.off(name, stop);
   }
@@ -83,7 +77,18 @@ export async function withMesh(
 const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** The reader of our output has gone, as in `sandmesh … | head`: no failure, and nobody to tell it. */
-const isBrokenPipe = (thrown: unknown): boolean => systemErrno(thrown) === "EPIPE";
+const isBrokenPipe = (thrown: unknown): boolean =>
+  thrown instanceof FileError && systemErrno(thrown.cause) === "EPIPE";
+
+/** Tells what was thrown; the exit code of that. */
+export function failedBy(thrown: unknown, json: boolean, failed: number = EXIT.failed): number {
+  if (isBrokenPipe(thrown)) return EXIT.brokenPipe;
+  // Of a file that a person has named: no fault of ours, wherever it was not told as one of theirs.
+  const path = thrown instanceof Error && "path" in thrown ? String(thrown.path) : undefined;
+  const error = toSandmeshError(path === undefined ? thrown : localError(path, thrown));
+  printError(error, json);
+  return statusOf(error, failed);
+}
 
 /** For commands that need no mesh. */
 export async function withOutput(
@@ -94,9 +99,7 @@ export async function withOutput(
   try {
     await work(createOutput(globals));
   } catch (thrown) {
-    const error = toSandmeshError(thrown);
-    printError(error, globals.json);
-    process.exitCode = statusOf(error, EXIT.failed);
+    process.exitCode = failedBy(thrown, globals.json);
   }
 }
 

@@ -10,7 +10,7 @@ export const isAsTheCommand = (name: string): boolean => AS_THE_COMMAND.includes
 const OF_THE_COMMAND =
   "the command's own, 0 to 255; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127 where it could not be run; 125 where sandmesh itself failed, or was used wrongly, with one line on stderr. A command may end with these numbers, too: --outcome FILE (and --json) tells for certain (`shell` has neither).";
 const OF_ALL_ELSE =
-  "0 done, 1 failed, 2 wrong usage, 3 no such sandbox or run, or no mesh to end, 130 canceled; 141 where the reader of the output has gone.";
+  "0 done, 1 failed (also where the output cannot be written), 2 wrong usage, 3 no such sandbox or run, or no mesh to end, 130 canceled; 141 where the reader of the output has gone.";
 
 /** What help says of the exit codes of a command, or of the program. */
 export function exitHelp(command: string, isProgram: boolean): string {

@@ -19,7 +19,7 @@ export function addHelp(program: Command): void {
       }
       await withOutput(self, (output) => {
         const help = helpOf(command);
-        output.result({ help }, help);
+        return output.result({ help }, help);
       });
     });
 }

@@ -1,10 +1,11 @@
 // What the program prints: tables for people, one JSON value for programs.
+import { localErrors } from "../typescript/files/local-errors.ts";
 
 export interface Output {
   readonly json: boolean;
-  /** The result, on stdout: `value` as one line of JSON with --json, otherwise `text`. */
-  result(value: unknown, text: string): void;
-  /** For people, on stderr, and not at all with --quiet or --json. */
+  /** The result, on stdout: `value` as one line of JSON with --json, otherwise `text`. Throws as `write`. */
+  result(value: unknown, text: string): Promise<void>;
+  /** For people, on stderr, and not at all with --quiet or --json. Where that takes nothing there is nobody to tell. */
   note(text: string): void;
   /** Something that people and programs should know, on stderr, and not with --quiet. */
   warn(text: string): void;
@@ -13,9 +14,9 @@ export interface Output {
 export function createOutput(options: { json: boolean; quiet: boolean }): Output {
   return {
     json: options.json,
-    result(value, text) {
+    async result(value, text) {
       const line = options.json ? JSON.stringify(value) : text;
-      if (line !== "") process.stdout.write(line.endsWith("\n") ? line : `${line}\n`);
+      if (line !== "") await write("stdout", line.endsWith("\n") ? line : `${line}\n`);
     },
     note(text) {
       if (!options.json && !options.quiet) process.stderr.write(`${text}\n`);
@@ -24,6 +25,17 @@ export function createOutput(options: { json: boolean; quiet: boolean }): Output
       if (!options.quiet) process.stderr.write(`sandmesh: ${yellow("warning")}: ${shown(text)}\n`);
     },
   };
+}
+
+/** Waits until a slow reader of ours has taken it, so that back-pressure reaches a command. Throws FileError where it is
+ * not taken: the disk is full, or the reader has gone (EPIPE). */
+export function write(name: "stdout" | "stderr", data: Uint8Array | string): Promise<void> {
+  const stream = process[name];
+  return localErrors(
+    name,
+    () =>
+      new Promise((resolve, reject) => stream.write(data, (error) => (error ? reject(error) : resolve()))),
+  );
 }
 
 const colored = process.stdout.isTTY === true && process.env.NO_COLOR === undefined;

@@ -8,8 +8,10 @@ import { addLogs } from "./commands/logs.ts";
 import { addContext } from "./commands/nats.ts";
 import { addExec, addRun, addShell } from "./commands/run.ts";
 import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts";
+import { failedBy } from "./context.ts";
 import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
 import { addHelp, addNotes } from "./help.ts";
+import { write } from "./output.ts";
 
 const GLOBALS = [
   ["--json", "print one line of JSON instead of text"],
@@ -38,13 +40,52 @@ class Program extends Command {
   }
 }
 
-/** A program with the client's commands. Wrong usage ends the process with 2; of `run`, `exec` and `shell` with 125. */
+/** Thrown by commander in place of its ending the process: what is to be said is said by `runProgram` first. */
+class Ending extends Error {
+  readonly status: number;
+  /** For stdout. */
+  readonly said: string;
+
+  constructor(status: number, said: string) {
+    super("the program ends here");
+    this.status = status;
+    this.said = said;
+  }
+}
+
+/** Does what the command line says; sets the exit code. */
+export async function runProgram(program: Command): Promise<void> {
+  // Who writes learns of it by the write; without a listener it would end the process before anything is released.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+  try {
+    await program.parseAsync();
+  } catch (thrown) {
+    if (!(thrown instanceof Ending)) throw thrown;
+    process.exitCode = thrown.status;
+    try {
+      if (thrown.said !== "") await write("stdout", thrown.said);
+    } catch (error) {
+      process.exitCode = thrown.status || failedBy(error, false);
+    }
+  }
+}
+
+/** A program with the client's commands. Wrong usage ends it with 2; of `run`, `exec` and `shell` with 125. */
 export function createProgram(): Command {
+  let said = "";
+  const say = (text: string) => {
+    said += text;
+  };
+  const exitOn =
+    (usage: number) =>
+    (error: { exitCode: number }): never => {
+      throw new Ending(error.exitCode === 0 ? EXIT.ok : usage, said);
+    };
   const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
     .enablePositionalOptions()
     .configureHelp({ showGlobalOptions: true, minWidthToWrap: 20 })
-    .configureOutput({ outputError: refuseUsage })
+    .configureOutput({ writeOut: say, outputError: (text, write) => refuseUsage(text, write, say) })
     .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
   addNotes(program, (of) => exitHelp(of.name(), of === program), true);
@@ -70,15 +111,10 @@ export function createProgram(): Command {
 }
 
 /** Wrong usage, told as commander does, and with --json to programs as well. The options may not have been read yet. */
-function refuseUsage(text: string, write: (text: string) => void): void {
+function refuseUsage(text: string, write: (text: string) => void, say: (text: string) => void): void {
   const words = process.argv.slice(2);
   const ours = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
   const error = new InvalidRequestError(text.trim().replace(/^error: /, ""));
-  if (ours.includes("--json")) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);
+  if (ours.includes("--json")) say(`${JSON.stringify({ error: error.toWire() })}\n`);
   write(text);
 }
-
-const exitOn =
-  (usage: number) =>
-  (error: { exitCode: number }): never =>
-    process.exit(error.exitCode === 0 ? EXIT.ok : usage);

@@ -9,15 +9,10 @@ import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } f
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
-import { shown } from "./output.ts";
-
-/** Waits until a slow reader of ours has taken it, so that back-pressure reaches the command. */
-export function write(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
-  return new Promise((resolve, reject) => stream.write(data, (error) => (error ? reject(error) : resolve())));
-}
+import { shown, write } from "./output.ts";
 
 export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
-  for await (const chunk of output) await write(process[chunk.stream], chunk.data);
+  for await (const chunk of output) await write(chunk.stream, chunk.data);
   const end = await output.end;
   for (const stream of ["stdout", "stderr"] as const) {
     const { dropped_bytes } = end.totals[stream];
@@ -66,7 +61,7 @@ export async function runCommand(
     return report(end.outcome, flags, context);
   }
   const result = await box.exec(command, options);
-  context.output.result(jsonOf(result), "");
+  await context.output.result(jsonOf(result), "");
   return report(result.outcome, flags, context);
 }
 

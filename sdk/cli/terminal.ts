@@ -44,6 +44,9 @@ export async function openShell(
   let outcome: Outcome;
   try {
     ({ outcome } = await copyOutput(terminal.output, context));
+  } catch (error) {
+    hangUp();
+    throw error;
   } finally {
     restore();
     typing.stop();

@@ -108,6 +108,17 @@ test("too few of many are given back", async () => {
   expect((await mesh.acquireMany(3, { ...SPEC, atLeast: 2 })).length).toBe(2);
 });
 
+test("more of many than are asked for is the caller's mistake, told before any is made", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server);
+  for (const atLeast of [4, -1, 0.5, Number.NaN, "2" as never])
+    await expect(mesh.acquireMany(3, { ...SPEC, atLeast })).rejects.toMatchObject({
+      code: "invalid_request",
+      field: "atLeast",
+    });
+  expect(pool.provider.made.size).toBe(0);
+});
+
 test("renewal keeps a short lease for long, and a detached sandbox lapses", async () => {
   await using pool = await testMesh();
   await using mesh = await connectTo(pool.server, { lease: "1s" });

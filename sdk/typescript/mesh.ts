@@ -168,6 +168,8 @@ export class Mesh implements AsyncDisposable {
     if (!Number.isSafeInteger(count) || count < 0 || count > MAX_AT_ONCE)
       throw invalid("count", `must be a whole number from 0 to ${MAX_AT_ONCE}`);
     const { atLeast = count, ...each } = given(options);
+    if (!Number.isSafeInteger(atLeast) || atLeast < 0 || atLeast > count)
+      throw invalid("atLeast", `must be a whole number from 0 to ${count}, which is how many are asked for`);
     const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
     const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     if (got.length >= atLeast) return got;

@@ -71,14 +71,42 @@ describe("run", () => {
     expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
   });
 
-  test("a full disk behind our output is told in one line, and the sandbox is released", async () => {
+  test("a full disk behind our output is a line on stderr and a failure, of every command; nothing is kept that could not be named", async () => {
+    const id = await here.acquired();
     const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
-    const ran = await run(["bash", "-c", `${program} run host -- echo x > /dev/full`], {
-      env: { SANDMESH_HOME: here.home },
-    });
-    expect(ran.code).toBe(125);
-    expect(ran.stderr).toMatch(/^sandmesh: .*ENOSPC.*\n$/);
-    expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+    const commands = {
+      1: [
+        "help",
+        "--version",
+        "version",
+        "config",
+        "completion bash",
+        "ps",
+        "--json ps",
+        "acquire host",
+        "events",
+      ],
+      125: [
+        "run host -- echo x",
+        `exec -d ${id} -- sleep 600`,
+        `--json exec ${id} -- echo x`,
+        `shell ${id} echo x`,
+      ],
+    };
+    for (const [code, lines] of Object.entries(commands))
+      for (const line of lines) {
+        const ran = await run(["bash", "-c", `${program} ${line} > /dev/full`], {
+          env: { SANDMESH_HOME: here.home },
+        });
+        expect([line, ran.code, ran.stderr]).toEqual([
+          line,
+          Number(code),
+          expect.stringMatching(/^sandmesh: file_error: stdout.*ENOSPC.*\n$/),
+        ]);
+      }
+    expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe(id);
+    expect((await here.sandmesh("logs", "--list", id)).stdout).not.toContain("running");
+    await here.sandmesh("release", id);
   });
 
   test("--json is one line with outcome and output", async () => {
@@ -267,6 +295,14 @@ describe("usage", () => {
       "me",
     );
     expect(refused.stderr).toMatch(/^sandmesh: \w+: .*no\/such\/folder.*\n$/);
+  });
+
+  test("a folder that cannot be made is a file error, not a fault of sandmesh's own", async () => {
+    for (const words of [
+      ["images", "/proc/x"],
+      ["credentials", "--state", "/etc/passwd"],
+    ])
+      expect((await here.sandmesh("kubernetes", ...words)).stderr).toStartWith("sandmesh: file_error: /");
   });
 
   test("doctor answers where no mesh ever was", async () => {

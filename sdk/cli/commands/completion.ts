@@ -41,17 +41,16 @@ export function addCompletion(program: Command): void {
     .summary("print a completion script")
     .description('Prints a completion script: `eval "$(sandmesh completion bash)"`.')
     .action(async (shell: string, _flags: unknown, command: Command) => {
-      await withOutput(command, (output) => {
-        if (!isShell(shell))
-          return command.error(`error: no completion for ${shell}; there is bash, zsh, fish`);
-        output.result({ shell, script: SCRIPTS[shell] }, SCRIPTS[shell]);
-      });
+      if (!isShell(shell)) command.error(`error: no completion for ${shell}; there is bash, zsh, fish`);
+      const script = SCRIPTS[shell];
+      await withOutput(command, (output) => output.result({ shell, script }, script));
     });
   program
     .command("complete", { hidden: true })
     .argument("[words...]")
-    .action(async (words: string[]) => {
-      for (const candidate of await candidates(program, words)) process.stdout.write(`${candidate}\n`);
+    .action(async (words: string[], _flags: unknown, command: Command) => {
+      const found = await candidates(program, words);
+      await withOutput(command, (output) => output.result(found, found.join("\n")));
     });
 }
 

@@ -34,7 +34,7 @@ export function addCp(program: Command): void {
         const { skipped, told } = teller(output);
         const partial = () => output.warn(`the copy is partial: what was copied by then stays in ${to}`);
         await copy(context, from, to, { signal, skipped, partial, follow: flags.followLink === true });
-        output.result({ from, to, ...told() }, "");
+        await output.result({ from, to, ...told() }, "");
         return 0;
       });
     });

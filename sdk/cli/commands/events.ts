@@ -5,8 +5,7 @@ import type { PoolEvent } from "../../typescript/mod.ts";
 import { defined } from "../../typescript/spec.ts";
 import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { bold, shown, stateColor } from "../output.ts";
-import { write } from "../stream.ts";
+import { bold, shown, stateColor, write } from "../output.ts";
 
 interface EventFlags {
   run?: string;
@@ -29,7 +28,7 @@ export function addEvents(program: Command): void {
     .action(async (flags: EventFlags, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const { run, sandbox, what } = flags;
-        const line = (text: string) => write(process.stdout, Buffer.from(`${text}\n`));
+        const line = (text: string) => write("stdout", `${text}\n`);
         if (!output.json) await line(rowOf(bold, "TIME", "EVENT", "SANDBOX", "RUN", "REASON"));
         try {
           for await (const event of mesh.events(defined({ run, sandbox, what, signal })))

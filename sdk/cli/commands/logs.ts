@@ -3,8 +3,8 @@ import type { Command } from "commander";
 import { describeOutcome, NotFoundError } from "../../../broker/contract/index.ts";
 import type { Command as CommandHandle } from "../../typescript/mod.ts";
 import { type Context, withMesh } from "../context.ts";
-import { duration, table } from "../output.ts";
-import { copyOutput, jsonOf, outputOf, write } from "../stream.ts";
+import { duration, table, write } from "../output.ts";
+import { copyOutput, jsonOf, outputOf } from "../stream.ts";
 
 export function addLogs(program: Command): void {
   program
@@ -38,7 +38,7 @@ async function listCommands({ mesh, output }: Context, id: string): Promise<numb
     duration(each.age_ms),
     each.command.replaceAll("\n", "⏎"),
   ]);
-  output.result(commands, table(["=ID", "STATE", ">AGE", "COMMAND"], rows));
+  await output.result(commands, table(["=ID", "STATE", ">AGE", "COMMAND"], rows));
   return 0;
 }
 
@@ -62,7 +62,7 @@ async function printLog(
   const { output, signal } = context;
   if (flags.follow !== true && chosen.running) {
     await printSoFar(context, handle, id, chosen.readable ?? { stdout: 0, stderr: 0 });
-  } else if (output.json) output.result(jsonOf(await handle.wait({ signal })), "");
+  } else if (output.json) await output.result(jsonOf(await handle.wait({ signal })), "");
   else await copyOutput(handle.attach({ signal }), context);
   return 0;
 }
@@ -81,12 +81,12 @@ async function printSoFar(
     for await (const { stream, data, offset } of output) {
       const part = data.subarray(0, Math.max(0, readable[stream] - offset));
       if (context.output.json) parts[stream].push(part);
-      else await write(process[stream], part);
+      else await write(stream, part);
       missing[stream] = Math.max(0, readable[stream] - offset - data.length);
       if (missing.stdout + missing.stderr === 0) break;
     }
   }
   if (!context.output.json) return;
   const [stdout, stderr] = [Buffer.concat(parts.stdout), Buffer.concat(parts.stderr)];
-  context.output.result({ sandbox, id: handle.id, running: true, ...outputOf(stdout, stderr) }, "");
+  await context.output.result({ sandbox, id: handle.id, running: true, ...outputOf(stdout, stderr) }, "");
 }

@@ -26,7 +26,7 @@ export function addContext(program: Command): void {
         if (id !== POOL_RESPONDER && !there.includes(id))
           throw new NotFoundError(`there is no sandbox ${id}`, { sandbox: id });
         const { name, ...context } = writeContext(settings, id);
-        output.result({ context: name, ...context }, name);
+        await output.result({ context: name, ...context }, name);
         const subject =
           id === POOL_RESPONDER
             ? `${poolSubject(settings.tenant, "list")} '{}'`

@@ -100,7 +100,13 @@ async function startDetached(
   const { env, user, workdir } = flags;
   const box = context.mesh.sandbox(id);
   const started = await box.start(line, defined({ timeout: limitOf(flags), env, user, cwd: workdir }));
-  context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
+  try {
+    await context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
+  } catch (error) {
+    // Nobody knows it by its id.
+    await started.cancel().catch(() => undefined);
+    throw error;
+  }
   if (started.pid !== undefined) return EXIT.ok;
   // It has ended already: nothing was started.
   return report((await started.wait({ signal: context.signal })).outcome, flags, context);

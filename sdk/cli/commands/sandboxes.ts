@@ -15,7 +15,7 @@ export function addAcquire(program: Command): void {
   addSpecOptions(program.command("acquire").argument("<image>"), "1h")
     .summary("acquire a sandbox and keep it")
     .description(
-      "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list.",
+      "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list. What cannot be printed is released.",
     )
     .option("-n, --count <n>", "so many, at once", parseSome)
     .action(async (image: string, flags: SpecFlags & { count?: number }, command: Command) => {
@@ -24,12 +24,11 @@ export function addAcquire(program: Command): void {
         const options = { lease: KEPT_LEASE_MS, ...acquireOptions(image, spec), signal };
         const boxes =
           count === undefined ? [await mesh.acquire(options)] : await mesh.acquireMany(count, options);
-        for (const box of boxes) {
-          box.detach();
-          warn(output, box);
-        }
+        for (const box of boxes) warn(output, box);
         const grants = boxes.map((box) => ({ sandbox: box.id, ...box.grant }));
-        output.result(count === undefined ? grants[0] : grants, boxes.map((box) => box.id).join("\n"));
+        await output.result(count === undefined ? grants[0] : grants, boxes.map((box) => box.id).join("\n"));
+        // Only now: what could not be named would live for its lease, and nobody could end it.
+        for (const box of boxes) box.detach();
         const ready = boxes.flatMap(({ grant }) => (grant === undefined ? [] : [grant.timeline.ready_ms]));
         const run = boxes[0]?.grant?.run;
         if (run !== undefined) output.note(dim(`ready after ${duration(Math.max(...ready))}, run ${run}`));
@@ -63,7 +62,7 @@ export function addPs(program: Command): void {
           box.reason ?? "",
         ]);
         const text = table(["=SANDBOX", "STATE", "IMAGE", "=RUN", ">AGE", ">LEASE", "REASON"], rows);
-        output.result(all, flags.ids === true ? all.map((box) => box.sandbox).join("\n") : text);
+        await output.result(all, flags.ids === true ? all.map((box) => box.sandbox).join("\n") : text);
         return 0;
       });
     });
@@ -104,7 +103,7 @@ export function addRelease(program: Command): void {
         const told = results.map(({ error, ...rest }) =>
           error === undefined ? rest : { ...rest, error: error.toWire() },
         );
-        output.result({ released, results: told }, `released ${released}`);
+        await output.result({ released, results: told }, `released ${released}`);
         for (const error of failed) printError(error, false);
         const [first] = failed;
         return first === undefined ? EXIT.ok : statusOf(first);
@@ -126,7 +125,7 @@ export function addRenew(program: Command): void {
       await withMesh(command, async ({ mesh, output }) => {
         const box = (await mesh.list({})).find((each) => each.sandbox === name);
         const answer = await mesh.renew(box?.run ?? name, flags.lease ?? KEPT_LEASE_MS);
-        output.result(
+        await output.result(
           answer,
           `renewed ${answer.run} for ${duration(answer.lease_ms)} (${counted(answer.sandboxes, "sandbox")})`,
         );

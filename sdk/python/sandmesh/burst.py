@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from .errors import InternalError, InvalidRequestError
+from .errors import InvalidRequestError
 from .sandboxes import Sandbox
 
 
@@ -15,7 +15,7 @@ async def acquire_many(
     _check("count", count, 0)
     _check("at_once", at_once, 1)
     if at_least is not None:
-        _check("at_least", at_least, 0)
+        _check("at_least", at_least, 0, count)
     gate = asyncio.Semaphore(at_once)
 
     async def each() -> Sandbox:
@@ -34,7 +34,7 @@ async def acquire_many(
     finally:
         if not enough:
             await _undo(tasks)
-    raise next((error for task in tasks if (error := task.exception())), InternalError("too few asked for"))
+    raise next(error for task in tasks if (error := task.exception()))
 
 
 async def _undo(tasks: list[asyncio.Task[Sandbox]]) -> None:
@@ -45,6 +45,6 @@ async def _undo(tasks: list[asyncio.Task[Sandbox]]) -> None:
     await asyncio.gather(*(box.release() for box in boxes), return_exceptions=True)
 
 
-def _check(field: str, value: object, at_least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= 10**6:
-        raise InvalidRequestError(f"{field}: must be a number from {at_least} to a million", field=field)
+def _check(field: str, value: object, least: int, most: int = 10**6) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidRequestError(f"{field}: must be a number from {least} to {most}", field=field)

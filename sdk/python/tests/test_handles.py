@@ -143,9 +143,10 @@ async def test_a_burst_comes_whole_or_not_at_all(backend: Backend) -> None:
             assert len(await run.list()) == 5
         assert len(backend.made) == 30
         assert await mesh.acquire_many(0, "host") == []
-        for options, field in [({"count": -1}, "count"), ({"at_once": 0}, "at_once"), ({"at_least": "x"}, "at_least")]:
+        wrong = [("count", -1), ("at_once", 0), ("at_least", "x"), ("at_least", 2)]
+        for field, value in wrong:
             with pytest.raises(sandmesh.InvalidRequestError) as caught:
-                await mesh.acquire_many(**{"count": 1, "image": "host", **options})  # type: ignore[arg-type]
+                await mesh.acquire_many(**{"count": 1, "image": "host", field: value})  # type: ignore[arg-type]
             assert caught.value.field == field
         backend.order("script", boot="never")
         with pytest.raises(sandmesh.AcquireTimeoutError):

@@ -1,5 +1,5 @@
 // A command's output while it runs.
-import { CanceledError, InternalError } from "../../../broker/contract/index.ts";
+import { CanceledError, InternalError, InvalidRequestError } from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { Chunk } from "./chunk.ts";
 import { cancelBehind, type Follower } from "./follow.ts";
@@ -20,7 +20,8 @@ interface Settle {
 
 /**
  * `for await (const chunk of stream)`, then `await stream.end`. Reading slowly slows the command down (its pipe is
- * full), and never fills memory. Can be iterated once; the command is sent when the iteration begins.
+ * full), and never fills memory. Can be iterated once (InvalidRequestError); the command is sent when the iteration
+ * begins.
  */
 export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
   readonly id: string;
@@ -60,7 +61,7 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void, void> {
     if (this.#iterated)
-      throw new InternalError("a command's stream can be read once; use attach for another");
+      throw new InvalidRequestError("a command's stream can be read once; `command(id).attach()` is another");
     this.#iterated = true;
     this.#options.onStart?.();
     try {

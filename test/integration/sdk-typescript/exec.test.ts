@@ -222,6 +222,14 @@ test("a stream gives all that a command writes, not only what is held of one tha
   expect((await tail.end).totals.stdout.total_bytes).toBe(20_000_000);
 });
 
+test("reading a stream twice is the caller's mistake, not a fault of sandmesh's own", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const stream = sandbox.stream("echo once");
+  await stream.drain();
+  await expect(stream.drain()).rejects.toMatchObject({ code: "invalid_request" });
+});
+
 test("leaving a stream's loop ends the command", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
