@@ -1,9 +1,22 @@
 // Encoding: MessagePack maps, or JSON where the first byte is `{`. An answer has the encoding of its request; nothing at
 // all is what only a person sends, who reads JSON.
+// Not from "msgpackr" itself, which loads a native addon and streams: 4 ms of a boot, and a C++ library in memory.
+import { Packr } from "msgpackr/pack";
+import { Unpackr } from "msgpackr/unpack";
 import { InvalidRequestError } from "./errors.ts";
-import { pack, unpack } from "./msgpack.ts";
 
 export type Encoding = "msgpack" | "json";
+
+/** Plain maps, so that any language reads them: no record extension, no shared structures, no typed-array
+ * extension; integers beyond 2^53 are refused by the schemas, not rounded. */
+const options = {
+  useRecords: false,
+  moreTypes: false,
+  variableMapSize: true,
+  int64AsType: "number",
+} as const;
+const packr = new Packr(options);
+const unpackr = new Unpackr(options);
 
 /** What a message with its headers may have: the server refuses larger ones (broker/server/permissions.ts). */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
@@ -16,14 +29,14 @@ export function encodingOf(body: Uint8Array): Encoding {
 
 /** Encodes one message. In JSON, binary fields become base64. */
 export function encode(message: object, encoding: Encoding = "msgpack"): Uint8Array {
-  if (encoding === "msgpack") return pack(message);
+  if (encoding === "msgpack") return packr.pack(message);
   return Buffer.from(JSON.stringify(message, base64Binary));
 }
 
 /** What stands in front of a field `name` of `length` bytes, as the last of a message in MessagePack: for data that is
  * large, and is not to be copied. `message` is what else is in it, at most 14 fields. */
 export function encodeAhead(message: object, name: string, length: number): Uint8Array {
-  const fields = pack(message);
+  const fields = packr.pack(message);
   const head = Buffer.allocUnsafe(fields.length + 1 + name.length + 5);
   head.set(fields);
   // A map of up to 15 fields says so in its first byte.
@@ -52,14 +65,14 @@ export function decode(body: Uint8Array): Record<string, unknown> {
     value =
       encodingOf(body) === "json"
         ? JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"))
-        : unpack(body);
+        : unpackr.unpack(body);
   } catch (cause) {
     throw new InvalidRequestError(`the body is neither MessagePack nor JSON: ${(cause as Error).message}`, {
       field: "body",
       cause,
     });
   }
-  // Not a list or bytes: objects, too, but no plain ones.
+  // Not a list, binary, date or what msgpackr makes of the byte 0xc1: all objects, none of them a plain one.
   if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype) {
     throw new InvalidRequestError("the body must be a map", { field: "body" });
   }
