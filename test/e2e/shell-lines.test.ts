@@ -24,37 +24,42 @@ afterAll(async () => {
 /** What a step did, its bytes as latin1 text. */
 interface Seen {
   outcome: string;
-  output: string;
+  stdout: string;
+  stderr: string;
   pid: number;
 }
 
 async function seen(box: Sandbox, command: string | string[], cwd: string): Promise<Seen> {
   const { outcome, stdout, stderr, pid = 0 } = await box.exec(command, { cwd, env: ENV });
-  const output = [stdout, stderr].map(({ bytes }) => Buffer.from(bytes).toString("latin1")).join("--\n");
-  return { outcome: JSON.stringify(outcome), output, pid };
+  const text = ({ bytes }: { bytes: Uint8Array }) => Buffer.from(bytes).toString("latin1");
+  return { outcome: JSON.stringify(outcome), stdout: text(stdout), stderr: text(stderr), pid };
 }
 
 /** Without its own pid, the time of day (files that two runs made within one tick of the clock have the same, to the
  * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes
  * spares, and one process more. */
-const neutral = ({ output, pid }: Seen): string =>
+const neutral = (output: string, pid: number): string =>
   output
     .replaceAll(new RegExp(`\\b${pid}\\b`, "g"), "PID")
     .replaceAll(/\b\d\d:\d\d(:\d\d(\.\d+)?)?\b/g, "TIME")
     .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")
     .replaceAll(/^(d\S+) +\d+( .* proc)$/gm, "$1$2");
-/** Of several programs at once the lines come in any order, and gzip writes one of its in two parts. */
-const sorted = (command: string, output: string): string =>
-  /xargs .*-P/.test(command)
-    ? output
-        .split(/(?<=[;\n])/)
-        .sort()
-        .join("")
-    : output;
-const same = (command: string, a: Seen, b: Seen): boolean =>
-  a.outcome === b.outcome &&
-  (a.output === b.output || sorted(command, neutral(a)) === sorted(command, neutral(b)));
+/** Lines in an order of their own; gzip writes one of its in two parts. */
+const sorted = (output: string): string =>
+  output
+    .split(/(?<=[;\n])/)
+    .sort()
+    .join("");
+/** What programs that run at the same time write comes in any order: of a pipeline's that is what they say on stderr. */
+const compared = (command: string, { outcome, stdout, stderr, pid }: Seen): string => {
+  const ofSeveral = /xargs .*-P/.test(command);
+  const [out, err] = [neutral(stdout, pid), neutral(stderr, pid)];
+  return [outcome, ofSeveral ? sorted(out) : out, ofSeveral || /[|&]/.test(command) ? sorted(err) : err].join(
+    "--\n",
+  );
+};
+const same = (command: string, a: Seen, b: Seen): boolean => compared(command, a) === compared(command, b);
 
 async function prepare(box: Sandbox, trajectory: Trajectory): Promise<void> {
   await box.files.mkdir(trajectory.cwd);
