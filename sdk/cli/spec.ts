@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import type { Sandbox, SpecOptions } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Output } from "./output.ts";
-import { collectEnv, parseCores, parseCount, parseDuration, parseSize } from "./units.ts";
+import { collectEnv, parseCores, parseCount, parseDuration, parseLimit, parseSize } from "./units.ts";
 
 export interface SpecFlags {
   cpu?: number;
@@ -50,7 +50,7 @@ export function addSpecOptions(command: Command, lease: string): Command {
     .option("--provider <name>", "which of the pool's providers")
     .option("--run <id>", "the run that it belongs to; default one of its own")
     .option("--lease <duration>", `lives this long without renewal; default ${lease}`, parseDuration)
-    .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseDuration);
+    .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseLimit);
 }
 
 /** A path as a shell has it, "./rootfs", "../image.tar", is one of this process's folder; no reference starts with a dot. */

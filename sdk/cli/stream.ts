@@ -37,9 +37,6 @@ export interface RunFlags {
   outcome?: string;
 }
 
-/** The command's time limit; 0 is none, as timeout(1) has it. */
-export const limitOf = ({ timeout }: RunFlags): number | undefined => timeout || undefined;
-
 /** Runs a command, streams it, and gives the exit code for this process. With --json: one line with all of it. */
 export async function runCommand(
   context: Context,
@@ -47,12 +44,11 @@ export async function runCommand(
   command: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const { env, user, workdir: cwd, session, outcome: file } = flags;
+  const { timeout, env, user, workdir: cwd, session, outcome: file } = flags;
   // Told before the command runs, whose outcome would have nowhere to go.
   if (file === "") throw new InvalidRequestError("outcome: must name a file", { field: "outcome" });
   if (file !== undefined)
     await localErrors(file, () => access(existsSync(file) ? file : dirname(file), constants.W_OK));
-  const timeout = limitOf(flags);
   const input = flags.interactive === true ? stdin() : undefined;
   const { signal } = context;
   const options: CommandOptions = defined({ signal, timeout, env, user, cwd, session, stdin: input });

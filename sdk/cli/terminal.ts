@@ -27,7 +27,7 @@ export async function openShell(
     rows: stdout.rows || 24,
     cols: stdout.columns || 80,
     term: process.env.TERM || "xterm-256color",
-    // 0 is never, as with time limits.
+    // 0 is never: left out it is a minute and a half.
     ...defined({
       hangUpAfter: (flags.hangUpAfter ?? HANG_UP_MS) || undefined,
       command: words.length > 0 ? words : undefined,

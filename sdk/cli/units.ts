@@ -18,6 +18,13 @@ export const parseDuration = (text: string): number =>
     '"500ms", "30s", "5m", "1h"',
   );
 
+/** A duration above 0, as the SDKs have it. */
+export function parseLimit(text: string): number {
+  const limitMs = parseDuration(text);
+  if (limitMs === 0) throw new InvalidArgumentError("must be above 0; left out, it is the default");
+  return limitMs;
+}
+
 /** "512m", "2GiB", "65536": powers of 1024. To bytes. */
 export const parseSize = (text: string): number => parsed(() => bytes(text, "size"), '"512m", "2GiB"');
 

@@ -2,7 +2,7 @@
 import { given } from "./arguments.ts";
 import { Mesh } from "./mesh.ts";
 import { resolveSettings, type SettingsOptions } from "./settings.ts";
-import { type Duration, milliseconds } from "./units.ts";
+import { type Duration, milliseconds, timeLimit } from "./units.ts";
 import { Caller } from "./wire/caller.ts";
 import { openLink, SERVER_GONE_MS } from "./wire/open.ts";
 import { throwIfAborted } from "./wire/pause.ts";
@@ -35,7 +35,7 @@ export async function connectAs(
 ): Promise<Mesh> {
   const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = given(options);
   const settings = resolveSettings(where);
-  const timeoutMs = milliseconds(connectTimeout, "connectTimeout");
+  const timeoutMs = timeLimit(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);
   const link = await openLink(settings, { name: "sdk", timeoutMs, goneAfterMs, signal });

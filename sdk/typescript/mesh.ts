@@ -25,7 +25,7 @@ import { type Owner, Sandbox } from "./sandbox.ts";
 import type { Settings } from "./settings.ts";
 import { type SpecOptions, specOf } from "./spec.ts";
 import { Tenure } from "./tenure.ts";
-import { type Duration, milliseconds } from "./units.ts";
+import { type Duration, milliseconds, timeLimit } from "./units.ts";
 import { Box } from "./wire/box.ts";
 import type { Caller } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
@@ -137,7 +137,7 @@ export class Mesh implements AsyncDisposable {
       id: id ?? newUuidV7(),
       run,
       spec: specOf(spec),
-      timeout_ms: timeout === undefined ? DEFAULT_TIMEOUT_MS : Math.max(1, milliseconds(timeout, "timeout")),
+      timeout_ms: timeout === undefined ? DEFAULT_TIMEOUT_MS : timeLimit(timeout, "timeout"),
       lease_ms: leaseMs,
       ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
     };

@@ -30,6 +30,15 @@ export function milliseconds(value: Duration, field: string): number {
   );
 }
 
+/** As `milliseconds`, above 0: a limit of 0 is "never" to some programs and "at once" to others. */
+export function timeLimit(value: Duration, field: string): number {
+  const limitMs = milliseconds(value, field);
+  if (limitMs > 0) return limitMs;
+  throw new InvalidRequestError(`${field}: a time limit must be above 0; left out, it is the default`, {
+    field,
+  });
+}
+
 const SIZE: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
 
 /** To whole bytes; throws InvalidRequestError naming `field`. */

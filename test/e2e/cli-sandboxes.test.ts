@@ -122,9 +122,15 @@ describe("a sandbox that is kept", () => {
     expect(path.stderr).toContain(`image ${join(ROOT, "no-such-rootfs")}: no such file or folder`);
   });
 
-  test("a time limit of 0 is none, and what ended otherwise is told in a sentence", async () => {
+  test("a time limit of 0, never to some and at once to others, is refused; what ended otherwise is told in a sentence", async () => {
     const id = await here.acquired();
-    expect((await here.sandmesh("exec", "-t", "0", id, "sleep", "0.2")).code).toBe(0);
+    for (const words of [
+      ["exec", "-t", "0", id, "true"],
+      ["run", "--wait", "0ms", "host", "true"],
+    ]) {
+      const refused = await here.sandmesh(...words);
+      expect([refused.code, refused.stderr]).toEqual([125, expect.stringContaining("must be above 0")]);
+    }
     const missing = await here.sandmesh("exec", id, "no-such-program");
     expect(missing.stderr).toMatch(/^sandmesh: the command was not started: /);
     const killed = await here.sandmesh("exec", id, "sh", "-c", "kill -9 $$");

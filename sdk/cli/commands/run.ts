@@ -6,9 +6,9 @@ import { EXIT } from "../exit.ts";
 import { addNotes } from "../help.ts";
 import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
-import { limitOf, type RunFlags, report, runCommand } from "../stream.ts";
+import { type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
-import { collectEnv, parseDuration } from "../units.ts";
+import { collectEnv, parseDuration, parseLimit } from "../units.ts";
 import { passWordsOn } from "../words.ts";
 
 const WORDS_HELP =
@@ -18,11 +18,7 @@ const JSON_HELP =
 
 function addCommandOptions(command: Command): Command {
   return addNotes(passWordsOn(command, 1), `${WORDS_HELP}\n\n${JSON_HELP}`)
-    .option(
-      "-t, --timeout <duration>",
-      "end the command's whole tree after this; default, and 0: never",
-      parseDuration,
-    )
+    .option("-t, --timeout <duration>", "end the command's whole tree after this; default: never", parseLimit)
     .option("-i, --interactive", "pass this process's stdin on")
     .option("--outcome <file>", "write the typed outcome there, as JSON");
 }
@@ -97,9 +93,9 @@ async function startDetached(
   line: string | string[],
   flags: RunFlags,
 ): Promise<number> {
-  const { env, user, workdir } = flags;
+  const { timeout, env, user, workdir } = flags;
   const box = context.mesh.sandbox(id);
-  const started = await box.start(line, defined({ timeout: limitOf(flags), env, user, cwd: workdir }));
+  const started = await box.start(line, defined({ timeout, env, user, cwd: workdir }));
   try {
     await context.output.result({ sandbox: id, id: started.id, pid: started.pid ?? null }, started.id);
   } catch (error) {

@@ -15,7 +15,7 @@ from ._wire.schema import limit
 from .errors import CanceledError, InternalError, InvalidRequestError
 from .results import ExecResult, result_of
 from .stdin import Input, feed
-from .units import Seconds, Size, milliseconds, plain, size_bytes
+from .units import Seconds, Size, milliseconds, plain, size_bytes, time_limit
 
 CommandLine = Union[str, Sequence[str]]  # noqa: UP007
 """A text is a line for the image's shell, a sequence a program and its arguments."""
@@ -44,7 +44,7 @@ class CommandOptions(TypedDict, total=False):
     """Default: empty. An iterable that raises, or gives what is neither text nor bytes, ends the command:
     CanceledError; of one that ``start`` has started the outcome is ``Canceled``."""
     timeout: Seconds | None
-    """Ends the command's whole tree after this, with the outcome ``TimedOut``; default: never."""
+    """Ends the command's whole tree after this, with the outcome ``TimedOut``; above 0, default: never."""
     grace: Seconds | None
     """Between SIGTERM and SIGKILL at a time-out or cancel; default 1 s, at most 60 s."""
     output_limit: Size | None
@@ -94,7 +94,7 @@ class Prepared:
             request["stdin_open"] = True
         self.patience: Patience | None = None
         if "timeout" in given:
-            request["timeout_ms"] = max(1, milliseconds(given["timeout"], "timeout"))
+            request["timeout_ms"] = time_limit(given["timeout"], "timeout")
             self.patience = Patience(request["timeout_ms"] / 1000, grace_ms / 1000 + _SLACK_S)
         if "grace" in given:
             request["grace_ms"] = grace_ms

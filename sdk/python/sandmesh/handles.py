@@ -19,7 +19,7 @@ from .errors import NotFoundError, SandboxLostError, SandmeshError, UnknownComma
 from .results import CommandEnd, ExecResult
 from .stdin import StdinWriter
 from .streams import CommandStream, attach_stream
-from .units import Seconds, milliseconds
+from .units import Seconds, time_limit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -161,7 +161,7 @@ async def open_terminal(
     hang_up_after: Seconds | None,
     **options: Unpack[commands.CommandOptions],
 ) -> Terminal:
-    hang_up_ms = None if hang_up_after is None else max(1, milliseconds(hang_up_after, "hang_up_after"))
+    hang_up_ms = None if hang_up_after is None else time_limit(hang_up_after, "hang_up_after")
     if command is None:
         # Without a shell the command's own outcome says so, in the sandbox's words.
         shells = (await box.call("info", {}))["shells"]

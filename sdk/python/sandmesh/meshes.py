@@ -25,7 +25,7 @@ from .runs import Run
 from .sandboxes import Sandbox, SandboxInfo, grant_of, info_of
 from .settings import Settings, resolve_settings
 from .specs import SpecOptions, spec_of
-from .units import Seconds, lease_milliseconds, milliseconds
+from .units import Seconds, lease_milliseconds, milliseconds, time_limit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +56,7 @@ def connect(
 
     async def open_mesh() -> Mesh:
         settings = resolve_settings(url, credentials, tenant, user, ca=ca)
-        lease_ms, timeout_s = lease_milliseconds(lease), milliseconds(timeout, "timeout") / 1000
+        lease_ms, timeout_s = lease_milliseconds(lease), time_limit(timeout, "timeout") / 1000
         named = None if run is None else check_id("run", run)
         link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout_s)
         return Mesh(settings, Caller(link), lease_ms, named)
@@ -149,7 +149,7 @@ class Mesh:
         self._throw_if_closing()
         lease_ms = default_lease_ms if lease is None else lease_milliseconds(lease)
         chosen = new_uuid7() if id is None else check_uuid7("id", id)
-        timeout_ms = max(1, milliseconds(timeout, "timeout"))
+        timeout_ms = time_limit(timeout, "timeout")
         request: dict[str, Any] = {"id": chosen, "run": run, "spec": spec_of(image, spec)}
         request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms}
         if max_life is not None:

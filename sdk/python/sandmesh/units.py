@@ -29,6 +29,14 @@ def milliseconds(value: Seconds, field: str) -> int:
     return math.ceil(float(seconds) * 1000)
 
 
+def time_limit(value: Seconds, field: str) -> int:
+    """As ``milliseconds``, above 0: a limit of 0 is "never" to some programs and "at once" to others."""
+    limit_ms = milliseconds(value, field)
+    if limit_ms == 0:
+        raise InvalidRequestError(f"{field}: a time limit must be above 0; left out, it is the default", field=field)
+    return limit_ms
+
+
 def plain(value: object) -> object:
     """A mapping as a dict, which is what has a form on the wire; all else stays for the check to judge."""
     return dict(value) if isinstance(value, Mapping) else value

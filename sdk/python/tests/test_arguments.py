@@ -249,6 +249,7 @@ async def test_no_argument_of_connect_raises_anything_but_a_typed_error(backend:
         ({"env": {"A": "\ud800"}}, "env.A"),
         ({"timeout": math.nan}, "timeout"),
         ({"timeout": -1}, "timeout"),
+        ({"timeout": 0}, "timeout"),
         ({"timeout": 10**8}, "timeout"),
         ({"grace": 61}, "grace"),
         ({"output_limit": "9" * 400}, "output_limit"),

@@ -2,7 +2,7 @@
 import { type ExecRequest, MAX_CHUNK_BYTES, newUuidV7 } from "../../../broker/contract/index.ts";
 import { bytesOf, given, invalid, isIterable, type Names, onlyKnown, onlyWellFormed } from "../arguments.ts";
 import { defined } from "../spec.ts";
-import { bytes, type Duration, milliseconds, type Size } from "../units.ts";
+import { bytes, type Duration, milliseconds, type Size, timeLimit } from "../units.ts";
 import type { SandboxRequest } from "../wire/caller.ts";
 import type { Source } from "../wire/parts.ts";
 import type { Patience } from "../wire/watch.ts";
@@ -26,7 +26,7 @@ export interface CommandOptions {
   /** Default: empty. An iterable that throws, or gives what is neither text nor bytes, ends the command: CanceledError;
    * of one that `start` has started the outcome is `canceled`. */
   stdin?: Input;
-  /** Ends the command's whole tree after this, with the outcome `timed_out`; default: never. */
+  /** Ends the command's whole tree after this, with the outcome `timed_out`; above 0, default: never. */
   timeout?: Duration;
   /** Between SIGTERM and SIGKILL at a time-out or cancel; default 1 s, at most 60 s. */
   grace?: Duration;
@@ -136,8 +136,7 @@ export function prepare(
   onlyKnown(options, NAMES);
   const id = options.id ?? newUuidV7();
   checkEnv(options.env);
-  const timeoutMs =
-    options.timeout === undefined ? undefined : Math.max(1, milliseconds(options.timeout, "timeout"));
+  const timeoutMs = options.timeout === undefined ? undefined : timeLimit(options.timeout, "timeout");
   const graceMs = options.grace === undefined ? undefined : milliseconds(options.grace, "grace");
   const { inline, rest } = splitStdin(options.stdin);
   const request = defined({

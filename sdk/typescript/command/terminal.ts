@@ -2,7 +2,7 @@
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
 import { given } from "../arguments.ts";
 import { defined } from "../spec.ts";
-import { type Duration, milliseconds } from "../units.ts";
+import { type Duration, timeLimit } from "../units.ts";
 import type { Box } from "../wire/box.ts";
 import { type Command, type StartOptions, start } from "./command.ts";
 import { unlimited } from "./request.ts";
@@ -67,8 +67,7 @@ export class Terminal implements AsyncDisposable {
 
 export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
   const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = given(options);
-  const hangUpMs =
-    hangUpAfter === undefined ? undefined : Math.max(1, milliseconds(hangUpAfter, "hangUpAfter"));
+  const hangUpMs = hangUpAfter === undefined ? undefined : timeLimit(hangUpAfter, "hangUpAfter");
   const line = command ?? [await bestShell(box), "-l"];
   const pty = { rows, cols, ...defined({ term, hang_up_ms: hangUpMs }) };
   const started = await start(box, line, { ...unlimited(rest), stdinOpen: true }, pty);
