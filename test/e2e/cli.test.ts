@@ -1,6 +1,6 @@
 // The command line: run, and how it is used. Against a real mesh with real sandboxes.
 import { describe, expect, test } from "bun:test";
-import { readFile, stat, writeFile } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { addBench } from "../../deploy/commands/bench.ts";
@@ -229,46 +229,6 @@ describe("usage", () => {
     const ran = await here.sandmeshWith({ env: { SANDMESH_HOME: join(here.scratch, "empty") } }, "ps");
     expect(ran.code).toBe(1);
     expect(ran.stderr).toContain("sandmesh up");
-  });
-
-  test("bash completes commands, options and sandboxes", async () => {
-    const id = await here.acquired();
-    const wrapper = join(here.scratch, "sandmesh");
-    await writeFile(
-      wrapper,
-      `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" "$@"\n`,
-      { mode: 0o755 },
-    );
-    const complete = async (...words: string[]) => {
-      const line = words.map((word) => `'${word}'`).join(" ");
-      const script = `eval "$(sandmesh completion bash)"; COMP_WORDS=(sandmesh ${line}); COMP_CWORD=${words.length}; _sandmesh; printf '%s\\n' "\${COMPREPLY[@]}"`;
-      const ran = await run(["bash", "-c", script], {
-        env: { SANDMESH_HOME: here.home, PATH: `${here.scratch}:${process.env.PATH}` },
-      });
-      return ran.stdout.trim().split("\n");
-    };
-    expect(await complete("rel")).toEqual(["release"]);
-    expect(await complete("exec", "--det")).toEqual(["--detach"]);
-    expect(await complete("exec", "sb-")).toContain(id);
-    expect(await complete("--url", "nats://x", "rele")).toEqual(["release"]);
-    expect(await complete("exec", "-e", "A=1", "sb-")).toContain(id);
-    expect(await complete("ps", "--js")).toEqual(["--json"]);
-    expect(await complete("events", "--what", "gr")).toEqual(["granted"]);
-    expect(await complete("events", "--what", "granted", "rel")).toContain("released");
-    expect(await complete("kubernetes", "us")).toEqual(["user"]);
-    expect(await complete("kubernetes", "user", "--ou")).toEqual(["--out"]);
-    expect(await complete("bench", "str")).toEqual(["stream"]);
-    const zsh = `autoload -Uz compinit; compinit -u -d ${here.scratch}/dump; eval "$(sandmesh completion zsh)"
-      compadd() { shift; print -l -- "$@"; }; _files() { print files; }
-      words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
-    const inZsh = await run(["zsh", "-fc", zsh], {
-      env: { SANDMESH_HOME: here.home, PATH: `${here.scratch}:${process.env.PATH}` },
-    });
-    expect({ lines: inZsh.stdout.trim().split("\n"), stderr: inZsh.stderr }).toEqual({
-      lines: expect.arrayContaining([id, "files"]),
-      stderr: "",
-    });
-    await here.sandmesh("release", id);
   });
 
   test("--json stands before or behind the command", async () => {

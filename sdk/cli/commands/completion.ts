@@ -12,12 +12,17 @@ const SCRIPTS = {
   [ "\${#COMPREPLY[@]}" = 0 ] && COMPREPLY=($(compgen -f -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -F _sandmesh sandmesh`,
+  // Of an alias zsh completes the words that it stands for, and within a completion it knows none: it becomes a function.
   zsh: `#compdef sandmesh
 _sandmesh() {
   local -a found
   found=(\${(f)"$(sandmesh complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)"})
   if (( \${#found} )); then compadd -- "\${found[@]}"; else _files; fi
 }
+if (( \${+aliases[sandmesh]} )); then
+  functions[sandmesh]="\${aliases[sandmesh]} "'"$@"'
+  unalias sandmesh
+fi
 if (( ! \${+functions[compdef]} )); then autoload -Uz compinit && compinit; fi
 if [[ $funcstack[1] = _sandmesh ]]; then _sandmesh "$@"; else compdef _sandmesh sandmesh; fi`,
   fish: `function __sandmesh_complete

@@ -1,0 +1,84 @@
+// Completion, in real shells: as README says to set it up, and of all that there is to complete.
+import { describe, expect, test } from "bun:test";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { onOneMesh } from "./one-mesh.ts";
+import { ROOT, run } from "./program.ts";
+
+const here = onOneMesh();
+
+describe("with README's alias", async () => {
+  const readme = await readFile(join(ROOT, "README.md"), "utf8");
+  const alias = /^\$ (alias sandmesh=.*)$/m.exec(readme)?.[1] ?? "README has no alias";
+  const completion =
+    /`(eval "\$\(sandmesh completion bash\)")`/.exec(readme)?.[1] ?? "README has no completion";
+  const setUp = (shell: string) => `${alias}; ${completion.replace("bash", shell)}`;
+  const home = async () => {
+    const HOME = join(here.scratch, "home");
+    await mkdir(HOME, { recursive: true });
+    return { SANDMESH_HOME: here.home, HOME, ZDOTDIR: HOME, XDG_CONFIG_HOME: HOME };
+  };
+
+  test.each([
+    ["bash", ["--norc", "-i"]],
+    ["zsh", ["-fi"]],
+  ] as const)(
+    "in %s the tabulator completes a command, an option and a sandbox, and the program runs",
+    async (shell, flags) => {
+      const id = await here.acquired();
+      const press = ["python3", join(import.meta.dir, "press-tab.py"), setUp(shell), id, shell, ...flags];
+      expect(await run(press, { env: await home() })).toEqual({ code: 0, stdout: "", stderr: "" });
+      await here.sandmesh("release", id);
+    },
+  );
+
+  test("in fish they are completed, and the program runs", async () => {
+    const id = await here.acquired();
+    const asked = ["rel", "exec --det", "exec sb-"].map((words) => `complete -C 'sandmesh ${words}'`);
+    const script = [setUp("fish"), ...asked, "sandmesh ps --ids"].join("\n");
+    const ran = await run(["fish", "-c", script], { env: await home() });
+    const stdout = `release\n--detach\n${id}\n${id}\n`;
+    expect(ran).toEqual({ code: 0, stdout, stderr: "" });
+    await here.sandmesh("release", id);
+  });
+});
+
+test("bash completes commands, options and sandboxes", async () => {
+  const id = await here.acquired();
+  const wrapper = join(here.scratch, "sandmesh");
+  await writeFile(
+    wrapper,
+    `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" "$@"\n`,
+    { mode: 0o755 },
+  );
+  const complete = async (...words: string[]) => {
+    const line = words.map((word) => `'${word}'`).join(" ");
+    const script = `eval "$(sandmesh completion bash)"; COMP_WORDS=(sandmesh ${line}); COMP_CWORD=${words.length}; _sandmesh; printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const ran = await run(["bash", "-c", script], {
+      env: { SANDMESH_HOME: here.home, PATH: `${here.scratch}:${process.env.PATH}` },
+    });
+    return ran.stdout.trim().split("\n");
+  };
+  expect(await complete("rel")).toEqual(["release"]);
+  expect(await complete("exec", "--det")).toEqual(["--detach"]);
+  expect(await complete("exec", "sb-")).toContain(id);
+  expect(await complete("--url", "nats://x", "rele")).toEqual(["release"]);
+  expect(await complete("exec", "-e", "A=1", "sb-")).toContain(id);
+  expect(await complete("ps", "--js")).toEqual(["--json"]);
+  expect(await complete("events", "--what", "gr")).toEqual(["granted"]);
+  expect(await complete("events", "--what", "granted", "rel")).toContain("released");
+  expect(await complete("kubernetes", "us")).toEqual(["user"]);
+  expect(await complete("kubernetes", "user", "--ou")).toEqual(["--out"]);
+  expect(await complete("bench", "str")).toEqual(["stream"]);
+  const zsh = `autoload -Uz compinit; compinit -u -d ${here.scratch}/dump; eval "$(sandmesh completion zsh)"
+    compadd() { shift; print -l -- "$@"; }; _files() { print files; }
+    words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
+  const inZsh = await run(["zsh", "-fc", zsh], {
+    env: { SANDMESH_HOME: here.home, PATH: `${here.scratch}:${process.env.PATH}` },
+  });
+  expect({ lines: inZsh.stdout.trim().split("\n"), stderr: inZsh.stderr }).toEqual({
+    lines: expect.arrayContaining([id, "files"]),
+    stderr: "",
+  });
+  await here.sandmesh("release", id);
+});
