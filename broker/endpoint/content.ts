@@ -18,15 +18,16 @@ function sorted(_key: string, value: unknown): unknown {
 }
 
 const ENVELOPE = new Set(["version", "lease", "generation", "incarnation", "id", "credit_bytes", "detach"]);
-let unsaid: Map<string, unknown> | undefined;
+let unsaid: Readonly<Record<string, unknown>> | undefined;
 
 /** A request without stdin as text, for `sameContent`: made faster than a digest, which is needed at a repetition only, and
  * without what a request need not say, since thousands are remembered. */
 export function textOf(request: ParsedExec): string {
-  unsaid ??= new Map(Object.entries(check(ExecRequest, { argv: [""] })));
+  unsaid ??= check(ExecRequest, { argv: [""] });
   const said: Record<string, unknown> = {};
-  for (const [key, value] of Object.entries(request))
-    if (!ENVELOPE.has(key) && unsaid.get(key) !== value) said[key] = value;
+  // Each command pays for this: Object.entries takes twice as long.
+  let key: keyof ParsedExec;
+  for (key in request) if (unsaid[key] !== request[key] && !ENVELOPE.has(key)) said[key] = request[key];
   return JSON.stringify(said);
 }
 

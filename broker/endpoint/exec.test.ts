@@ -76,6 +76,10 @@ describe("at most once", () => {
     );
     expect(await codeOf(box.caller.ask("exec", { id: large, argv: [`${long}z`] }))).toBe("conflict");
     expect(await codeOf(box.caller.ask("exec", { id, argv, env: { B: "2", A: "1" } }))).toBe("answered");
+    // What a request need not say may be said; what it says otherwise is something else.
+    const said = { keep: "head", merge: false, grace_ms: 1000, env: { A: "1", B: "2" } };
+    expect(await codeOf(box.caller.ask("exec", { id, argv, ...said }))).toBe("answered");
+    expect(await codeOf(box.caller.ask("exec", { id, argv, ...said, merge: true }))).toBe("conflict");
     expect(await codeOf(box.caller.ask("exec", { id: large, argv: [long], credit_bytes: 9 }))).toBe(
       "answered",
     );
