@@ -12,6 +12,7 @@ import { failedBy } from "./context.ts";
 import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
 import { addHelp, addNotes } from "./help.ts";
 import { write } from "./output.ts";
+import { onlyText } from "./words.ts";
 
 const GLOBALS = [
   ["--json", "print one line of JSON instead of text"],
@@ -89,6 +90,7 @@ export function createProgram(): Command {
     .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
   addNotes(program, (of) => exitHelp(of.name(), of === program), true);
+  onlyText(program, "cp");
   program.commandsGroup("Commands in sandboxes:");
   addRun(program);
   addExec(program);

@@ -1,6 +1,7 @@
 // Values as people type them: durations and sizes.
 import { InvalidArgumentError } from "commander";
 import { bytes, milliseconds } from "../typescript/units.ts";
+import { isTextVariable } from "./words.ts";
 
 /** The SDK's own parsers, with errors that the command line prints beside the option. */
 function parsed(parse: () => number, examples: string): number {
@@ -34,6 +35,7 @@ export function collectEnv(text: string, soFar: Record<string, string> = {}): Re
   const name = split < 0 ? text : text.slice(0, split);
   const value = split < 0 ? process.env[name] : text.slice(split + 1);
   if (name === "") throw new InvalidArgumentError("not KEY=VALUE");
+  if (split < 0 && !isTextVariable(name)) throw new InvalidArgumentError("its value is no UTF-8");
   return value === undefined ? soFar : { ...soFar, [name]: value };
 }
 

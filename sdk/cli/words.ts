@@ -50,17 +50,34 @@ function takesNext(word: string, options: readonly Option[]): boolean {
 
 /** The bytes of one of this process's arguments; as text those that are no UTF-8 became U+FFFD. */
 export function bytesOfArgument(text: string): Buffer {
-  const given = text.includes("\ufffd") ? givenBytes().find((each) => each.toString() === text) : undefined;
-  return given ?? Buffer.from(text);
+  if (!text.includes("\ufffd")) return Buffer.from(text);
+  return given("cmdline").find((each) => each.toString() === text) ?? Buffer.from(text);
 }
 
 /** Whether the argument is what it seems as text. */
 export const isText = (text: string): boolean => isUtf8(bytesOfArgument(text));
 
-/** The arguments as the kernel has them; none where it does not tell. */
-function givenBytes(): Buffer[] {
+/** Refuses arguments that are no UTF-8, of all commands but `except`: as text they would arrive as others. */
+export function onlyText(program: Command, except: string): void {
+  program.hook("preAction", (_, command) => {
+    const other = command.name() === except ? undefined : process.argv.slice(2).find((word) => !isText(word));
+    if (other !== undefined)
+      command.error(
+        `error: the argument ${JSON.stringify(other)} is no UTF-8; files with such names are for cp`,
+      );
+  });
+}
+
+/** Whether a variable of this process's environment is what it seems as text. */
+export const isTextVariable = (name: string): boolean => {
+  const start = Buffer.from(`${name}=`);
+  return given("environ").every((each) => !each.subarray(0, start.length).equals(start) || isUtf8(each));
+};
+
+/** The arguments, or the environment, as the kernel has them; none where it does not tell. */
+function given(what: "cmdline" | "environ"): Buffer[] {
   try {
-    const all = readFileSync("/proc/self/cmdline").toString("latin1");
+    const all = readFileSync(`/proc/self/${what}`).toString("latin1");
     return all.split("\0").map((each) => Buffer.from(each, "latin1"));
   } catch {
     return [];

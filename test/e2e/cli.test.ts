@@ -257,6 +257,25 @@ describe("usage", () => {
     expect(refused.stderr).toMatch(/^sandmesh: \w+: .*no\/such\/folder.*\n$/);
   });
 
+  test("an argument or variable that is no UTF-8 does not arrive as another one", async () => {
+    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
+    const bad = "$'a\\xff'";
+    for (const [line, code] of [
+      [`run host -- printf %s ${bad}`, 125],
+      [`run -e K=${bad} host true`, 125],
+      [`K=${bad} run -e K host true`, 125],
+      [`ps --run ${bad}`, 2],
+    ] as const) {
+      const [, variable = "", words = ""] = /^(K=\S+ )?(.*)$/.exec(line) ?? [];
+      const ran = await run(["bash", "-c", `${variable}${program} ${words}`], {
+        env: { SANDMESH_HOME: here.home },
+      });
+      expect([line, ran.code, ran.stderr]).toEqual([line, code, expect.stringContaining("no UTF-8")]);
+    }
+    const kept = await here.sandmesh("run", "host", "--", "printf", "%s", "a\ufffd");
+    expect(kept.stdout).toBe("a\ufffd");
+  });
+
   test("a folder that cannot be made is a file error, not a fault of sandmesh's own", async () => {
     for (const words of [
       ["images", "/proc/x"],
