@@ -55,8 +55,13 @@ export async function withMesh(
 ): Promise<void> {
   const globals = globalsOf(command);
   const abort = new AbortController();
-  const stop = () => abort.abort();
-  for (const name of ENDING) process.once(name, stop);
+  const stop = () => {
+    if (!abort.signal.aborted) return abort.abort();
+    // Asked again. An exit still releases what is held, and removes what is half copied; a signal's own way does not.
+    process.stderr.write("sandmesh: ended at once, before all was undone in order\n");
+    process.exit(EXIT.canceled);
+  };
+  for (const name of ENDING) process.on(name, stop);
   try {
     const { url, creds: credentials, ca } = globals;
     const { signal } = abort;

@@ -1,6 +1,16 @@
 // The command line: files and terminals.
 import { describe, expect, test } from "bun:test";
-import { chmod, mkdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
 import { eventually, ROOT, run } from "./program.ts";
@@ -195,6 +205,30 @@ describe("cp of names, links and times", () => {
       2,
       `sandmesh: invalid_request: ${id}: names no path; the working folder is ${id}:.\n`,
     ]);
+    await here.sandmesh("release", id);
+  });
+});
+
+describe("cp that is ended twice", () => {
+  test("leaves no half folder beside its target, and says that it ended at once", async () => {
+    const id = await here.acquired();
+    const fill = "mkdir /tmp/many && cd /tmp/many && head -c 60000000 /dev/zero | split -b 20000 -a 4";
+    expect((await here.sandmesh("exec", id, fill)).code).toBe(0);
+    const folder = join(here.scratch, "twice");
+    await mkdir(folder);
+    const child = Bun.spawn(
+      [process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "cp", `${id}:/tmp/many`, join(folder, "new")],
+      { env: { ...process.env, SANDMESH_HOME: here.home }, stdout: "ignore", stderr: "pipe" },
+    );
+    // So many that taking them away takes longer than the way to the second signal.
+    await eventually("it copies", async () => {
+      const half = (await readdir(folder)).find((name) => name.endsWith(".part"));
+      return half !== undefined && (await readdir(join(folder, half))).length > 1_000;
+    });
+    child.kill("SIGINT");
+    child.kill("SIGTERM");
+    expect(await new Response(child.stderr).text()).toStartWith("sandmesh: ended at once");
+    expect([await child.exited, await readdir(folder)]).toEqual([130, []]);
     await here.sandmesh("release", id);
   });
 });

@@ -1,5 +1,6 @@
 // Files and folders between this machine and a sandbox.
 import { isUtf8 } from "node:buffer";
+import { rmSync } from "node:fs";
 import {
   chmod,
   lstat,
@@ -145,12 +146,32 @@ async function makeFolder(content: AsyncIterable<Uint8Array>, local: Buffer, fou
  * at all. */
 async function whole(place: Buffer, make: (half: Buffer) => Promise<void>): Promise<void> {
   const half = halfOf(place);
+  if (halves.size === 0) process.on("exit", removeHalves);
+  halves.add(half);
   try {
     await make(half);
     await rename(half, place);
   } finally {
     await rm(half, { recursive: true, force: true });
+    halves.delete(half);
+    if (halves.size === 0) process.removeListener("exit", removeHalves);
   }
+}
+
+/** Those of now, which an exit in their midst takes along. */
+const halves = new Set<Buffer>();
+/** What is being written by another thread may come again meanwhile. */
+const TRIES = 5;
+
+function removeHalves(): void {
+  for (const half of halves)
+    for (let tries = 0; tries < TRIES; tries++)
+      try {
+        rmSync(half, { recursive: true, force: true });
+        break;
+      } catch {
+        // Nobody is left to be told; what stays has a name that says so.
+      }
 }
 
 /** Beside it, on the same file system; cut where the name would become too long. */
