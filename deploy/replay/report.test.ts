@@ -19,23 +19,45 @@ function replays(count: number, verdict: Replay["steps"][number]["verdict"]): Re
   }));
 }
 
+const agrees = { promised: true, exit: "agrees", output: "agrees" } as const;
+const differs = { promised: true, exit: "agrees", output: "differs", why: "order: another one" } as const;
+const mixed = (...verdicts: Replay["steps"][number]["verdict"][]): Replay[] =>
+  replays(1, agrees).map((each) => ({
+    ...each,
+    steps: each.steps
+      .slice(0, verdicts.length)
+      .map((step, at) => ({ ...step, verdict: verdicts[at] ?? agrees })),
+  }));
+
 test("no line is wider than 80 columns, with a thousand sandboxes, slow ones and long names", () => {
-  const text = report(replays(1000, { exit: "agrees", output: "differs", why: "chance: random numbers" }));
+  const all = replays(1000, differs).concat(replays(1000, { ...differs, promised: false }));
+  const text = report(all);
   expect(text.split("\n").filter((line) => Bun.stringWidth(line) > 80)).toEqual([]);
   expect(text).toMatch(/^all .* 40000\/40000 +0\/40000$/m);
-  expect(text).toContain("40000  chance: random numbers");
+  expect(text).toContain("40000  order: another one");
+});
+
+test("what differs on a plain Debian, too, is not among what should agree, and is told by itself", () => {
+  const text = report(mixed(agrees, agrees, { ...differs, promised: false }));
+  expect(text).toMatch(/^all .* 2\/2 +2\/2$/m);
+  expect(text).toEndWith(`
+2 commands gave on a plain Debian 12 what was recorded elsewhere. Here:
+  exit codes agree 2/2, outputs 2/2
+The others (1) gave something else there, or are not recorded whole. Here:
+  exit codes agree 1/1, outputs 0/1; by what differs:
+     1  order: another one`);
+});
+
+test("what should agree and does not is told, with its kind", () => {
+  const text = report(mixed(agrees, differs));
+  expect(text).toMatch(/^all .* 2\/2 +1\/2$/m);
+  expect(text).toEndWith(
+    "\n  exit codes agree 2/2, outputs 1/2; by what differs:\n     1  order: another one",
+  );
 });
 
 test("what was not recorded is not among what was compared, and one command is no plural", () => {
-  const [only] = replays(1, { exit: "unknown", output: "differs" });
-  if (only === undefined) throw new Error("there is one");
-  const text = report([{ ...only, steps: only.steps.slice(0, 1) }]);
-  expect(text).toMatch(/^all .* 0\/0 +0\/1$/m);
-  expect(text).toContain("\n1 command differed");
-});
-
-test("where all agrees no difference is spoken of", () => {
-  const text = report(replays(2, { exit: "agrees", output: "agrees" }));
-  expect(text).toEndWith("\nExit codes agree 80/80, outputs 80/80: as recorded.");
-  expect(text).not.toContain("differ");
+  const text = report(mixed({ ...agrees, exit: "unknown" }));
+  expect(text).toMatch(/^all .* 0\/0 +1\/1$/m);
+  expect(text).toContain("\n1 command gave ");
 });

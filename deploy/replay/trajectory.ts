@@ -21,6 +21,8 @@ const Step = v.object({
   observed_ok: v.optional(v.boolean()),
   observed_output: v.optional(v.string()),
   observed_output_cut: v.optional(v.unknown()),
+  observed_same: v.optional(v.boolean()),
+  observed_note: v.optional(v.string()),
 });
 export type Step = v.InferOutput<typeof Step>;
 

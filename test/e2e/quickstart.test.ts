@@ -14,14 +14,17 @@ describe("quickstart", () => {
       expect(ran.stdout).toContain("left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases");
       expect(ran.stdout.match(/^sb-\w+ .*\d+\/\d+$/gm)?.length).toBe(16);
       expect(ran.stdout.split("\n").filter((line) => line.length > 80)).toEqual([]);
-      expect(ran.stdout).toContain("so differences are expected.\nExit codes agree ");
       expect(ran.stderr).not.toMatch(/\b(0|1) sandboxes/);
       const [, sameExit, exits, sameOutput, outputs] =
         /^all .*?(\d+)\/(\d+)\s+(\d+)\/(\d+)$/m.exec(ran.stdout) ?? [];
-      // On a Debian-like machine nearly every recorded exit comes again; outputs hold times and names of others.
+      // What came out the same again on a plain Debian 12 does so here, all of it.
       expect(Number(exits)).toBeGreaterThan(50);
-      expect(Number(sameExit) / Number(exits)).toBeGreaterThan(0.9);
-      expect(Number(sameOutput) / Number(outputs)).toBeGreaterThan(0.5);
+      expect([sameExit, sameOutput]).toEqual([exits, outputs]);
+      // Of the others nearly every exit comes again; outputs hold times, sizes and other versions' words.
+      const [, otherExits, others] =
+        /^The others .*\n {2}exit codes agree (\d+)\/(\d+),/m.exec(ran.stdout) ?? [];
+      expect(Number(others)).toBeGreaterThan(40);
+      expect(Number(otherExits) / Number(others)).toBeGreaterThan(0.9);
     } finally {
       await rm(home, { recursive: true, force: true });
     }
