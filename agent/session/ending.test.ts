@@ -133,6 +133,34 @@ test("commands run one at a time in their order; a waiting one can be canceled; 
 });
 
 inEachShell(
+  "what waits behind a line that ends the shell is told that it did not start, and not that somebody canceled it",
+  async (s) => {
+    for (const end of ["exit 4", "kill -9 $$"]) {
+      const first = begin(s, end);
+      const behind = [begin(s, "echo after"), begin(s, "echo after")];
+      expect((await first.ended).what).toBe(end === "exit 4" ? "exited 4" : "signaled");
+      for (const { ended } of behind) {
+        const error = await ended.catch((thrown: unknown) => thrown);
+        expect(error).toBeInstanceOf(SessionClosedError);
+        expect(error).toMatchObject({ started: "no", reason: "exited" });
+      }
+      await s.open({ session: "s" });
+    }
+  },
+);
+
+test("a line whose shell ends while its quotes are looked at did not start, and is not told the shell's end as its own", async () => {
+  const s = await testSessions();
+  const { pid } = await s.open({ session: "s" });
+  // Long, so that the look at it takes longer than the shell's end.
+  const { ended } = begin(s, `: ')' ${"x ".repeat(60_000)}`);
+  process.kill(pid, "SIGKILL");
+  const error = await ended.catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(SessionClosedError);
+  expect(error).toMatchObject({ started: "no", reason: "exited" });
+});
+
+inEachShell(
   "closing ends the shell, its command and its background jobs, and answers all of them",
   async (s, shell) => {
     const background = Number((await run(s, "sleep 60 & echo $!")).stdout);

@@ -38,6 +38,8 @@ export interface CommandHost {
   giveUp(): void;
   /** The shell is back and cannot tell it: the session ends. Returns what the command is told when it has. */
   giveUpSilent(): SandmeshError;
+  /** What a command is told whose turn does not come any more. */
+  readonly closedError: SandmeshError;
 }
 
 function send(pid: number, signal: NodeJS.Signals | number): boolean {
@@ -127,9 +129,9 @@ export class SessionCommand implements RunningCommand {
     this.#finish(why);
   }
 
-  /** The shell ended before its turn. */
+  /** The shell ended before its turn, which nobody asked for. */
   refuseClosed(): void {
-    this.#finish({ type: "canceled", killed: 0, signal: "SIGTERM" });
+    this.#finish(this.#host.closedError);
   }
 
   output(stream: OutputStream, data: Uint8Array): void {
@@ -157,15 +159,23 @@ export class SessionCommand implements RunningCommand {
   /** The shell has ended, with all output told: `natural` says how. */
   shellExited(natural: Outcome): void {
     const ending = this.#ending;
-    if (this.#silent !== undefined) this.#finish(this.#silent);
+    if (this.#state === "queued") this.#missed();
+    else if (this.#silent !== undefined) this.#finish(this.#silent);
     else this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
   }
 
   /** The shell has ended, and how is not known. */
   shellLost(): void {
-    if (this.#silent !== undefined) this.#finish(this.#silent);
+    if (this.#state === "queued") this.#missed();
+    else if (this.#silent !== undefined) this.#finish(this.#silent);
     else if (this.#ending !== undefined) this.#finish(endingOutcome(this.#ending, 1, "SIGKILL"));
     else this.#finish(statusTaken());
+  }
+
+  /** The shell ended while it was looked whether this may begin. */
+  #missed(): void {
+    if (this.#ending === undefined) this.refuseClosed();
+    else this.#finish(endingOutcome(this.#ending, 0, "SIGTERM"));
   }
 
   /** The session is being closed; shellExited follows. */

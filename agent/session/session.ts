@@ -1,7 +1,7 @@
 // A persistent shell: state lives on from one command to the next. Commands run one at a time, in the order in which
 // they came; a bounded number waits.
 import { randomBytes } from "node:crypto";
-import { readlinkSync, statSync } from "node:fs";
+import { readlink, stat } from "node:fs/promises";
 import {
   BusyError,
   IncompleteCommandError,
@@ -115,6 +115,10 @@ export class Session implements CommandHost {
     return this.#closed;
   }
 
+  get closedError(): SessionClosedError {
+    return this.#closedError(this.#closed?.why ?? "it was closed");
+  }
+
   view(): SessionView {
     return {
       session: this.#options.session,
@@ -128,7 +132,7 @@ export class Session implements CommandHost {
    * SessionClosedError. */
   exec(request: ParsedExec, sink: CommandSink): RunningCommand {
     this.#refuse(request);
-    if (this.#closed !== undefined) throw this.#closedError(this.#closed.why);
+    if (this.#closed !== undefined) throw this.closedError;
     if (this.#queue.length >= MAX_QUEUED)
       throw new BusyError(`${MAX_QUEUED} commands wait in session ${this.#options.session} already`, {
         started: "no",
@@ -188,14 +192,19 @@ export class Session implements CommandHost {
     const command = this.#queue.shift();
     if (command === undefined) return;
     this.#current = command;
-    const cwd = this.#folderOf(command.request.cwd);
-    if (cwd === "missing")
-      command.refuse(notStarted("no_such_cwd", `there is no folder ${command.request.cwd}`));
-    else void this.#start(command, cwd);
+    void this.#start(command);
   }
 
-  async #start(command: SessionCommand, cwd: string | undefined): Promise<void> {
+  async #start(command: SessionCommand): Promise<void> {
     const text = command.request.shell ?? "";
+    let cwd: string | undefined;
+    if (command.request.cwd !== undefined) {
+      cwd = await this.#folderOf(command.request.cwd);
+      if (this.#current !== command) return;
+      if (this.#closed !== undefined) return command.refuseClosed();
+      if (cwd === undefined)
+        return command.refuse(notStarted("no_such_cwd", `there is no folder ${command.request.cwd}`));
+    }
     if (!this.#options.shell.python && mayBeIncomplete(text)) {
       const why = await incompleteBecause(this.#options, text);
       // Meanwhile it may have been canceled, or the shell may have ended.
@@ -211,18 +220,14 @@ export class Session implements CommandHost {
     command.start(this.#backlog.take(), cwd);
   }
 
-  /** Relative ones start where the shell is. */
-  #folderOf(cwd: string | undefined): string | undefined | "missing" {
-    if (cwd === undefined) return undefined;
-    let path = cwd;
-    if (!cwd.startsWith("/")) {
-      try {
-        path = `${readlinkSync(`/proc/${this.shell.pid}/cwd`)}/${cwd}`;
-      } catch {
-        return "missing";
-      }
+  /** Relative ones start where the shell is; undefined where there is no such folder. */
+  async #folderOf(cwd: string): Promise<string | undefined> {
+    try {
+      const path = cwd.startsWith("/") ? cwd : `${await readlink(`/proc/${this.shell.pid}/cwd`)}/${cwd}`;
+      return (await stat(path)).isDirectory() ? path : undefined;
+    } catch {
+      return undefined;
     }
-    return (statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false) ? path : "missing";
   }
 
   #output(stream: "stdout" | "stderr", data: Uint8Array): void {
