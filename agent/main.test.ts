@@ -103,6 +103,7 @@ describe("the daemon", () => {
       BUN_OPTIONS: "--no-such-option",
       BUN_BE_BUN: "1",
       NODE_OPTIONS: "--no-such-option",
+      GOMAXPROCS: "1",
       LANG: "xx_XX.NONE",
       LC_ALL: "",
       SANDMESH_KEPT_FORGED: "1",
@@ -119,9 +120,38 @@ describe("the daemon", () => {
     expect(lines).toContain("GIVEN=by pool");
     const own = lines
       .map((line) => line.split("=")[0] ?? "")
-      .filter((name) => /^(SANDMESH|BUN|MIMALLOC)_/.test(name));
+      .filter((name) => /^(SANDMESH|BUN|MIMALLOC|UV)_/.test(name));
     expect(own.sort()).toEqual(["BUN_BE_BUN", "BUN_OPTIONS", "SANDMESH_COMMAND"]);
     await endByTerm(daemon);
+  }, 30_000);
+
+  test("files on a file system that does not answer keep neither commands nor other files waiting", async () => {
+    const place = mkdtempSync(join(tmpdir(), "sandmesh-stuck-"));
+    const fixture = join(import.meta.dir, "files", "hanging.fixture.py");
+    const stuck = Bun.spawn(["python3", fixture, place], { stdout: "pipe", stderr: "ignore" });
+    try {
+      const first = await stuck.stdout.getReader().read();
+      // Where FUSE may not be mounted there is nothing to be seen.
+      if (first.value === undefined)
+        return expect(existsSync("/dev/fuse") && process.getuid?.() === 0).toBe(false);
+      const daemon = await mesh.start({ argv: [agent], env: { GOMAXPROCS: "1" } });
+      const waiting = [
+        ...Array.from({ length: 4 }, () => daemon.request("hash", { path: join(place, "stuck") })),
+        daemon.request("pack", { path: place }),
+      ];
+      const ends = Promise.allSettled(waiting);
+      expect(await daemon.request("stat", { path: "/" })).toMatchObject({ type: "dir" });
+      expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });
+      expect(await daemon.request("list", { path: "/" })).toMatchObject({ more: false });
+      stuck.kill("SIGKILL");
+      expect((await ends).length).toBe(5);
+      await endByTerm(daemon);
+    } finally {
+      stuck.kill("SIGKILL");
+      await stuck.exited;
+      Bun.spawnSync(["umount", "--lazy", place]);
+      rmSync(place, { recursive: true, force: true });
+    }
   }, 30_000);
 
   test("owes nothing to what its parent ignored, blocked, closed or set going", async () => {

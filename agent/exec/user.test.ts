@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -23,3 +23,20 @@ test("a home that its user cannot enter, as /root without root on the machine, i
     await rm(root, { recursive: true, force: true });
   }
 });
+
+test("what stands at /etc/passwd in a file's place, such as a fifo, is not waited for, which would stop the whole daemon", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sandmesh-user-"));
+  try {
+    await mkdir(join(root, "etc"));
+    Bun.spawnSync(["mkfifo", join(root, "etc", "passwd")]);
+    await symlink("/dev/zero", join(root, "etc", "group"));
+    const script = `
+      const { resolveUser } = await import(${JSON.stringify(join(import.meta.dir, "user.ts"))});
+      console.log(JSON.stringify(["7:8", "nobody"].map((name) => resolveUser(name, ${JSON.stringify(root)}) ?? null)));`;
+    // A process of its own: what waits could not be ended from within.
+    const child = Bun.spawnSync([process.execPath, "-e", script], { timeout: 20_000 });
+    expect(JSON.parse(child.stdout.toString())).toEqual([{ uid: 7, gid: 8, groups: [8], home: "/" }, null]);
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}, 30_000);

@@ -15,7 +15,7 @@ import { DIRECT_BYTES, Direct } from "./direct.ts";
 import { createFiles } from "./files.ts";
 
 test("after a slow call the next files go by the threads, and then by plain calls again", () => {
-  const direct = new Direct();
+  const direct = new Direct(false);
   expect(direct.run(() => 7)).toBe(7);
   expect(direct.allowed()).toBe(true);
   expect(() =>

@@ -15,8 +15,10 @@ import {
   writeSync,
 } from "node:fs";
 import type { ArchiveEntry } from "../../broker/contract/tar/entry.ts";
+import { mayWait } from "./mounts.ts";
+import { UNWAITING } from "./unwaiting.ts";
 
-const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK } = constants;
+const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
 
 /** Up to this size. */
 export const DIRECT_BYTES = 64 * 1024;
@@ -28,11 +30,18 @@ const THREADED_FILES = 500;
 const TURN_MS = 4;
 
 export class Direct {
+  readonly #mayWait: boolean;
   #threaded = 0;
   #turnBegan = performance.now();
 
+  /** `waits`: a plain call may wait for another machine or program, and all of the daemon with it. */
+  constructor(waits: boolean = mayWait()) {
+    this.#mayWait = waits;
+  }
+
   /** Whether the next file may be done so. */
   allowed(): boolean {
+    if (this.#mayWait) return false;
     if (this.#threaded === 0) return true;
     this.#threaded--;
     return false;
@@ -82,7 +91,7 @@ export function putFile(
 
 /** What stands at `path`, and its content where that is a small regular file with one name; undefined otherwise. */
 export function getFile(path: Buffer): { stats: Stats; content: Buffer } | undefined {
-  const file = openSync(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  const file = openSync(path, O_RDONLY | UNWAITING | O_NOFOLLOW);
   try {
     const stats = fstatSync(file);
     if (!stats.isFile() || stats.nlink > 1 || stats.size > DIRECT_BYTES) return undefined;

@@ -3,6 +3,7 @@ import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.t
 
 /** What people need to know about the errnos that files give; others are told by their name alone. */
 const EXPLAINED: Record<string, string> = {
+  EAGAIN: "another program holds it, or it has nothing to give now; try again",
   EACCES: "permission denied; the sandbox's user lacks rights on the path or on a folder that leads to it",
   EBUSY: "it is in use, such as a mount point; unmount it, or name what is inside",
   EDQUOT: "the disk quota is used up; remove something first",

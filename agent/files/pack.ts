@@ -1,6 +1,6 @@
 // A folder or a file as a tar stream, read while it is sent: memory does not grow with the tree.
 import { constants, lstatSync, type Stats } from "node:fs";
-import { type FileHandle, lstat, open, readlink, stat } from "node:fs/promises";
+import { type FileHandle, lstat, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
@@ -9,8 +9,9 @@ import { giveBlock, takeBlock } from "../../broker/link/blocks.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
+import { openToRead } from "./open.ts";
 
-const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+const { O_NOFOLLOW } = constants;
 
 /** An entry's header, and the open file whose content follows. */
 interface Piece {
@@ -110,7 +111,7 @@ class Walk {
   }
 
   async filePiece(path: string | Buffer, full: Buffer, flags = 0): Promise<Piece | undefined> {
-    const file = await open(path, O_RDONLY | O_NONBLOCK | flags);
+    const file = await openToRead(path, flags);
     try {
       const stats = await file.stat();
       if (!stats.isFile()) {

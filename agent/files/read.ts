@@ -1,9 +1,9 @@
 // Reading a file, or a range of it: regular files, those of /proc whose size is 0, and devices by length.
-import { constants } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
 import type { ByteSource } from "../../broker/endpoint/executor.ts";
 import { takeBlock } from "../../broker/link/blocks.ts";
 import { fileFault, toFileError } from "./error.ts";
+import { noContent, openToRead, refusePipes } from "./open.ts";
 import { typeOf } from "./stat.ts";
 
 class FileSource implements ByteSource {
@@ -48,17 +48,13 @@ class FileSource implements ByteSource {
 /** Opens `path` from byte `offset` on, at most `length` bytes. Throws FileError: folders, pipes and sockets have no
  * content to read, and a device has no end, so it needs a length. */
 export async function openForReading(path: string, offset: number, length?: number): Promise<ByteSource> {
-  // O_NONBLOCK: opening a fifo that nobody writes to would hold a thread of the daemon for ever.
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  await refusePipes("read", path);
+  const file = await openToRead(path);
   try {
     const stats = await file.stat();
     const type = typeOf(stats);
-    if (type === "dir") throw fileFault("EISDIR", `cannot read ${path}: it is a folder; list or pack it`);
-    if (type === "fifo" || type === "socket")
-      throw fileFault("EINVAL", `cannot read ${path}: it is a ${type}; read it with a command`);
-    if (type === "char" && length === undefined)
-      throw fileFault("EINVAL", `cannot read ${path}: a device may have no end; give a length`);
-    const positioned = type !== "char";
+    const positioned = type === "file" || type === "block";
+    if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", path, type);
     if (!positioned && offset > 0)
       throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
     return new FileSource(file, {

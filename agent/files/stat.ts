@@ -47,8 +47,11 @@ export async function listFolder(
   const page = names.slice(0, limit);
   const prefix = Buffer.from(`${path}/`);
   const entries: FileStat[] = [];
-  for (let at = 0; at < page.length; at += STATS_AT_ONCE) {
-    const part = page.slice(at, at + STATS_AT_ONCE);
+  // The first alone: where the file system does not answer, one thread waits for it, and not all that there are.
+  for (let at = 0; at < page.length; ) {
+    const count = at === 0 ? 1 : STATS_AT_ONCE;
+    const part = page.slice(at, at + count);
+    at += count;
     const stats = await Promise.all(
       part.map(([shown, name]) => statPath(Buffer.concat([prefix, name]), shown, false).catch(ifGone)),
     );

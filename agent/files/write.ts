@@ -6,9 +6,11 @@ import { errnoOf } from "../../broker/contract/index.ts";
 import type { ByteSink, WriteOptions } from "../../broker/endpoint/executor.ts";
 import { draftName } from "./draft.ts";
 import { fileFault, toFileError } from "./error.ts";
+import { openToRead } from "./open.ts";
+import { UNWAITING } from "./unwaiting.ts";
 import { writeAll } from "./write-all.ts";
 
-const { O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_NONBLOCK, O_TRUNC } = constants;
+const { O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_TRUNC } = constants;
 /** As the kernel. */
 const MAX_SYMLINKS = 40;
 const COPY_BYTES = 256 * 1024;
@@ -73,7 +75,7 @@ class DirectSink implements ByteSink {
   async finish(): Promise<void> {
     const { path, append, fsync, mode } = this.#options;
     try {
-      const flags = O_WRONLY | O_CREAT | O_NONBLOCK | (append ? O_APPEND : 0);
+      const flags = O_WRONLY | O_CREAT | UNWAITING | (append ? O_APPEND : 0);
       const file = await open(this.#path, flags, mode ?? 0o666);
       try {
         await writeAll(file, Buffer.concat(this.#parts));
@@ -163,8 +165,8 @@ class ReplacingSink implements ByteSink {
 }
 
 async function copyInto(from: string, to: string): Promise<void> {
-  await using source = await open(from, constants.O_RDONLY);
-  await using target = await open(to, O_WRONLY | O_TRUNC);
+  await using source = await openToRead(from, O_NOFOLLOW);
+  await using target = await open(to, O_WRONLY | O_TRUNC | UNWAITING);
   const buffer = Buffer.allocUnsafeSlow(COPY_BYTES);
   for (;;) {
     const { bytesRead } = await source.read(buffer, 0, COPY_BYTES, null);

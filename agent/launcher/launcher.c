@@ -20,7 +20,8 @@
 
 static const char *const HIDDEN[] = {
   "LD_", "BUN_", "NODE_", "JSC_", "MIMALLOC_", "GLIBC_", "MALLOC_", "GCONV_PATH", "LOCPATH", "NLSPATH", "OPENSSL_", "SSL_CERT_",
-  "RES_OPTIONS", "HOSTALIASES", "LOCALDOMAIN", "RESOLV_", "TMPDIR", "DO_NOT_TRACK", "FORCE_COLOR", "NO_COLOR", NULL};
+  "RES_OPTIONS", "HOSTALIASES", "LOCALDOMAIN", "RESOLV_", "TMPDIR", "DO_NOT_TRACK", "FORCE_COLOR", "NO_COLOR",
+  "UV_THREADPOOL_SIZE", "GOMAXPROCS", NULL};
 
 // The runtime's settings for the daemon.
 static const char *const SETTINGS[] = {
@@ -36,7 +37,10 @@ static const char *const SETTINGS[] = {
   // and JavaScriptCore starts them when it likes, and aborts where the sandbox's commands have used up its pids.
   "BUN_JSC_useFTLJIT=0", "BUN_JSC_useConcurrentJIT=0", "BUN_JSC_useConcurrentGC=0", "BUN_JSC_numberOfGCMarkers=1",
   // No thread that keeps half a megabyte of pages ready for the heap, nor what the compiler wrote its code in.
-  "BUN_JSC_useWarmUpMarkedBlocks=0", "BUN_JSC_maximumCachedAssemblerBufferSize=16384"};
+  "BUN_JSC_useWarmUpMarkedBlocks=0", "BUN_JSC_maximumCachedAssemblerBufferSize=16384",
+  // Threads for files, made as they are needed, and not as few as there are processors: a call to a file system that does
+  // not answer (a network's, FUSE) holds one until it does.
+  "UV_THREADPOOL_SIZE=16"};
 #define OWN (sizeof SETTINGS / sizeof *SETTINGS)
 
 static int die(const char *what) {

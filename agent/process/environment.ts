@@ -6,7 +6,7 @@ const KEPT_PREFIX = "SANDMESH_KEPT_";
 /** Every command's processes carry this, with the command's id: how they are found when they have left its session. */
 export const MARKER = "SANDMESH_COMMAND";
 /** The daemon's own settings; what the image had under these names stands behind KEPT_PREFIX. */
-const OWN_PREFIXES = ["SANDMESH_", "BUN_", "MIMALLOC_"];
+const OWN_PREFIXES = ["SANDMESH_", "BUN_", "MIMALLOC_", "UV_THREADPOOL_SIZE"];
 const isOwn = (name: string): boolean => OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
 export const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

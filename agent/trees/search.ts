@@ -1,6 +1,6 @@
 // Lines that contain a text: file by file in parts, so that a file of any size costs the same memory.
-import { open } from "node:fs/promises";
 import type { SearchAnswer } from "../../broker/contract/index.ts";
+import { openFile } from "../files/open.ts";
 
 export type Match = SearchAnswer["matches"][number];
 
@@ -24,7 +24,7 @@ export async function searchFile(
   needle: Needle,
   tell: (line: number, text: string) => boolean,
 ): Promise<boolean> {
-  await using file = await open(path, "r");
+  await using file = await openFile("search", path);
   const wanted = needle.ignoreCase ? needle.text.toLowerCase() : needle.text;
   const bytes = Buffer.from(needle.text);
   let rest = Buffer.alloc(0);

@@ -1,8 +1,21 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Trees } from "../../broker/endpoint/executor.ts";
+import { until } from "../exec/testing.ts";
+import { createFiles } from "../files/files.ts";
 import { createTrees } from "./trees.ts";
 
 let folder: string;
@@ -32,6 +45,11 @@ const reason = (promise: Promise<unknown>): Promise<unknown> =>
     (error) => error.reason ?? error.code,
   );
 
+/** openat(2), on x64 and arm64. */
+const waitsInOpen = (pid: number): boolean =>
+  /^(257|56) /.test(readFileSync(`/proc/${pid}/syscall`, "latin1")) &&
+  readFileSync(`/proc/${pid}/stat`, "latin1").includes(") S ");
+
 describe("hash and attributes", () => {
   test("the hash is of the bytes that are there, over more than one part; a folder and a device have none", async () => {
     const content = Buffer.alloc(3_000_001, "0123456789");
@@ -41,6 +59,23 @@ describe("hash and attributes", () => {
     expect(await reason(trees.hash("/dev/zero"))).toBe("EINVAL");
     expect(await reason(trees.hash("."))).toMatch(/EINVAL|EISDIR/);
     expect(await reason(trees.hash("nothing"))).toBe("ENOENT");
+  });
+
+  test("a fifo and a socket have no hash, at once, and the fifo's writer goes on waiting for its reader", async () => {
+    const fifo = join(root, "fifo");
+    Bun.spawnSync(["mkfifo", fifo]);
+    const writer = Bun.spawn(["sh", "-c", `echo kept > ${fifo}`]);
+    await until("it waits for a reader", () => waitsInOpen(writer.pid));
+    const files = createFiles({ cwd: root });
+    expect(await reason(trees.hash("fifo"))).toBe("EINVAL");
+    expect(await reason(files.read({ path: "fifo", offset: 0 }))).toBe("EINVAL");
+    expect(await reason(search("x", { path: "fifo" }))).toBe("EINVAL");
+    expect(waitsInOpen(writer.pid)).toBe(true);
+    expect(await new Response(Bun.spawn(["cat", fifo]).stdout).text()).toBe("kept\n");
+    const server = createServer().listen(join(root, "socket"));
+    await once(server, "listening");
+    expect(await reason(trees.hash("socket"))).toBe("EINVAL");
+    server.close();
   });
 
   test("mode and time are set as given, also the set-uid bit beside a new owner", async () => {
@@ -145,6 +180,15 @@ describe("search", () => {
     symlinkSync("/dev/zero", join(root, "zero"));
     put("text", "needle");
     expect((await search("needle")).matches.map(({ path }) => path)).toEqual(["text"]);
+  });
+
+  test("what is named is looked into behind a symlink too, and refused where it is no file", async () => {
+    put("text", "needle");
+    symlinkSync("text", join(root, "link"));
+    expect((await search("needle", { path: "link" })).matches).toEqual([
+      { path: "", line: 1, text: "needle" },
+    ]);
+    expect(await reason(search("needle", { path: "/dev/zero" }))).toBe("EINVAL");
   });
 
   test("the limit ends it and is told; a long line is shown around its match", async () => {

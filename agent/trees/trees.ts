@@ -1,9 +1,10 @@
 // Trees of executor.ts on the real file system: hash, attributes, glob, search and watch, bounded in time and size.
 import { createHash } from "node:crypto";
-import { chmod, chown, lchown, lutimes, open, stat, utimes } from "node:fs/promises";
+import { chmod, chown, lchown, lutimes, stat, utimes } from "node:fs/promises";
 import type { GlobAnswer, HashAnswer, SearchAnswer } from "../../broker/contract/index.ts";
 import type { Attributes, Trees } from "../../broker/endpoint/executor.ts";
 import { fileFault, withPath } from "../files/error.ts";
+import { openFile, refusePipes } from "../files/open.ts";
 import { type Match, searchFile } from "./search.ts";
 import { walk } from "./walk.ts";
 import { Watches } from "./watches.ts";
@@ -41,8 +42,8 @@ async function existing(path: string): Promise<string> {
 }
 
 async function hashFile(path: string): Promise<HashAnswer> {
-  await using file = await open(path, "r");
-  if (!(await file.stat()).isFile()) throw fileFault("EINVAL", `${path} is not a regular file`);
+  await refusePipes("hash", path);
+  await using file = await openFile("hash", path);
   const hash = createHash("sha256");
   const part = Buffer.allocUnsafe(PART_BYTES);
   for (let size = 0; ; ) {
@@ -100,7 +101,9 @@ async function search(options: SearchOptions): Promise<SearchAnswer> {
   const matches: Match[] = [];
   let room = MAX_ANSWER_CHARACTERS;
   for await (const { path, full, type } of walk({ root, hidden })) {
-    if (type !== "file" || matcher?.match(path) === false) continue;
+    const named = path === "";
+    if ((type !== "file" && !named) || matcher?.match(path) === false) continue;
+    if (named) await refusePipes("search", full);
     const whole = await searchFile(full, options, (line, text) => {
       room -= text.length + path.length;
       if (matches.length === limit || room < 0) return false;
@@ -108,7 +111,7 @@ async function search(options: SearchOptions): Promise<SearchAnswer> {
       return true;
     }).catch((thrown: unknown) => {
       // What may not be read, or is gone by now, is left out; but of the one file that was named it is told.
-      if (path === "") throw thrown;
+      if (named) throw thrown;
       return true;
     });
     if (!whole || performance.now() > until) return { matches, more: true };

@@ -1,6 +1,6 @@
 // Goes through a folder's tree in a fixed order: bounded, one folder at a time, so that other requests come between.
 import type { Dirent } from "node:fs";
-import { lstat, readdir } from "node:fs/promises";
+import { lstat, readdir, stat } from "node:fs/promises";
 import { errnoOf } from "../../broker/contract/index.ts";
 
 export interface Found {
@@ -21,8 +21,8 @@ export interface WalkOptions {
 /** Deeper ones are left out; no program makes such, and a stack is finite. */
 const MAX_DEPTH = 256;
 
-/** Entries below the root, each folder before what is in it, names by UTF-16 code unit. Symlinks are told as `other` and
- * not followed, and folders of other file systems not entered (/proc below / would have no end). What vanishes or may
+/** Entries below the root, each folder before what is in it, names by UTF-16 code unit. Symlinks below are told as `other`
+ * and not followed, and folders of other file systems not entered (/proc below / would have no end). What vanishes or may
  * not be read meanwhile is left out; of the root itself the error is thrown. */
 export async function* walk(options: WalkOptions): AsyncGenerator<Found, void, void> {
   const { root } = options;
@@ -30,7 +30,7 @@ export async function* walk(options: WalkOptions): AsyncGenerator<Found, void, v
     if (errnoOf(thrown) !== "ENOTDIR") throw thrown;
   });
   if (stats === undefined) {
-    yield { path: "", full: root, type: (await lstat(root)).isFile() ? "file" : "other" };
+    yield { path: "", full: root, type: (await stat(root)).isFile() ? "file" : "other" };
     return;
   }
   const after = options.after === undefined ? [] : options.after.split("/");

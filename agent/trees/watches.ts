@@ -1,6 +1,13 @@
 // What changes below folders, remembered until it is asked for: within bounds of number and time.
-import { type FSWatcher, lstatSync, watch } from "node:fs";
-import { BusyError, NotFoundError, newUuidV7, type WatchAnswer } from "../../broker/contract/index.ts";
+import { type FSWatcher, watch } from "node:fs";
+import { lstat } from "node:fs/promises";
+import {
+  BusyError,
+  errnoOf,
+  NotFoundError,
+  newUuidV7,
+  type WatchAnswer,
+} from "../../broker/contract/index.ts";
 import { DRAFT_PREFIX } from "../files/draft.ts";
 
 /** Watches at once; each costs the kernel an inotify watch for each folder. */
@@ -20,7 +27,7 @@ class Watch {
   /** Behind the answer that was last given, in the order of their last change. */
   #fresh = new Set<string>();
   /** In that answer: told again where it was lost. */
-  #told: Change[] = [];
+  #told: Promise<Change[]> = Promise.resolve([]);
   #overflow = false;
   #toldOverflow = false;
   /** How often was answered; the number in the cursor. */
@@ -60,9 +67,7 @@ class Watch {
 
   /** Throws NotFoundError for a turn that is neither this nor the one before. */
   async next(id: string, turn: number, waitMs: number): Promise<WatchAnswer> {
-    if (turn === this.#turn - 1) {
-      return { cursor: `${id}.${this.#turn}`, changes: this.#told, overflow: this.#toldOverflow };
-    }
+    if (turn === this.#turn - 1) return await this.#answer(id);
     if (turn !== this.#turn)
       throw new NotFoundError("that part of the watch was answered", { field: "cursor" });
     clearTimeout(this.#idle);
@@ -73,12 +78,17 @@ class Watch {
     }
     if (this.#fresh.size === 0 && !this.#overflow)
       return { cursor: `${id}.${turn}`, changes: [], overflow: false };
-    this.#told = [...this.#fresh].map((path) => ({ path, kind: kindOf(`${this.root}/${path}`) }));
+    this.#told = changesOf(this.root, [...this.#fresh]);
     this.#toldOverflow = this.#overflow;
     this.#fresh = new Set();
     this.#overflow = false;
     this.#turn = turn + 1;
-    return { cursor: `${id}.${this.#turn}`, changes: this.#told, overflow: this.#toldOverflow };
+    return await this.#answer(id);
+  }
+
+  async #answer(id: string): Promise<WatchAnswer> {
+    const answer = { cursor: `${id}.${this.#turn}`, overflow: this.#toldOverflow };
+    return { ...answer, changes: await this.#told };
   }
 
   async #change(waitMs: number): Promise<void> {
@@ -99,8 +109,17 @@ class Watch {
   }
 }
 
-function kindOf(path: string): Change["kind"] {
-  return lstatSync(path, { throwIfNoEntry: false }) === undefined ? "removed" : "changed";
+async function changesOf(root: string, paths: readonly string[]): Promise<Change[]> {
+  const changes: Change[] = [];
+  // One by one: where the file system does not answer, one thread waits for it.
+  for (const path of paths) {
+    const there = await lstat(`${root}/${path}`).then(
+      () => true,
+      (error: unknown) => errnoOf(error) !== "ENOENT",
+    );
+    changes.push({ path, kind: there ? "changed" : "removed" });
+  }
+  return changes;
 }
 
 export class Watches {

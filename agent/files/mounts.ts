@@ -1,0 +1,21 @@
+// Which calls to the file systems of this machine may wait for another machine or program.
+import { type Read, readText } from "../process/read-text.ts";
+
+/** Those that answer from a disk or from memory; any other may be a network's or a program's (FUSE). */
+const LOCAL = new Set(
+  [
+    "binfmt_misc bpf btrfs cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs erofs ext2 ext3 ext4",
+    "f2fs fusectl hugetlbfs iso9660 mqueue nsfs overlay proc pstore ramfs securityfs selinuxfs squashfs sysfs tmpfs",
+    "tracefs vfat xfs zfs",
+  ].flatMap((names) => names.split(" ")),
+);
+
+/** Whether something is mounted that may not answer, beside the root, without which there is nothing anyway. */
+export function mayWait(read: Read = readText): boolean {
+  for (const line of (read("/proc/self/mountinfo") ?? "").split("\n")) {
+    const [before = "", after] = line.split(" - ");
+    if (after === undefined || before.split(" ")[4] === "/") continue;
+    if (!LOCAL.has(after.split(" ", 1)[0] ?? "")) return true;
+  }
+  return false;
+}
