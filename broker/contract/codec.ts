@@ -1,4 +1,4 @@
-// Encoding: MessagePack maps, or JSON where the first byte is `{`. An answer has the encoding of its request; nothing at
+// Encoding: MessagePack maps, or JSON (what begins as no such map). An answer has the encoding of its request; nothing at
 // all is what only a person sends, who reads JSON.
 // Not from "msgpackr" itself, which loads a native addon and streams: 4 ms of a boot, and a C++ library in memory.
 import { Packr } from "msgpackr/pack";
@@ -21,10 +21,10 @@ const unpackr = new Unpackr(options);
 /** What a message with its headers may have: the server refuses larger ones (broker/server/permissions.ts). */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 
-const OPEN_BRACE = 0x7b;
-
+/** What is no MessagePack map (fixmap, map 16, map 32) is taken for JSON: `null`, `[]` and typing errors come from people. */
 export function encodingOf(body: Uint8Array): Encoding {
-  return body.length === 0 || body[0] === OPEN_BRACE ? "json" : "msgpack";
+  const first = body[0] ?? 0;
+  return (first & 0xf0) === 0x80 || first === 0xde || first === 0xdf ? "msgpack" : "json";
 }
 
 /** Encodes one message. In JSON, binary fields become base64. */
@@ -67,14 +67,19 @@ export function decode(body: Uint8Array): Record<string, unknown> {
         ? JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"))
         : unpackr.unpack(body);
   } catch (cause) {
-    throw new InvalidRequestError(`the body is neither MessagePack nor JSON: ${(cause as Error).message}`, {
-      field: "body",
-      cause,
-    });
+    throw new InvalidRequestError(
+      `the body is neither a MessagePack map nor JSON: ${(cause as Error).message}`,
+      {
+        field: "body",
+        cause,
+      },
+    );
   }
   // Not a list, binary, date or what msgpackr makes of the byte 0xc1: all objects, none of them a plain one.
   if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype) {
-    throw new InvalidRequestError("the body must be a map", { field: "body" });
+    throw new InvalidRequestError("the body must be a map: a JSON object, or a MessagePack map", {
+      field: "body",
+    });
   }
   return value as Record<string, unknown>;
 }

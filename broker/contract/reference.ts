@@ -189,7 +189,7 @@ function outcomeRow(s: JsonSchema): string {
   return `| \`${String(type?.const)}\` | ${cell(fields.join(", "))} |`;
 }
 
-const INTRODUCTION = `Messages are MessagePack maps. A body whose first byte is \`{\` is JSON and is answered in JSON, so that the
+const INTRODUCTION = `Messages are MessagePack maps. A body that is no such map, as one that begins with \`{\`, is JSON and is answered in JSON, so that the
 nats CLI is enough; binary fields are \`bin\` in MessagePack and base64 in JSON. Unknown fields are ignored (those of an
 acquire's spec are named in the grant's \`warnings\`); a wrong
 type, a value out of range or another \`version\` is refused with \`invalid_request\`, which names the field. A message
