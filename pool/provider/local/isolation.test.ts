@@ -147,6 +147,14 @@ describe.if(isRoot)("a sandbox of image host", () => {
     expect(out).not.toContain("BROKEN");
   });
 
+  test("a volume in /etc's place is shown as it is, where the sandbox could not begin for its own names in it", async () => {
+    const etc = join(bench.folder, "etc");
+    await mkdir(etc, { recursive: true });
+    for (const name of ["passwd", "hosts"]) await writeFile(join(etc, name), `the volume's ${name}`);
+    const volumes = [{ name: "etc", source: etc, mount_path: "/etc" }];
+    expect(await probe("ls /etc; cat /etc/hosts", { volumes })).toBe("hosts\npasswd\nthe volume's hosts");
+  });
+
   test("a volume or image in, at or above the state folder is refused", async () => {
     for (const source of [bench.stateDir, bench.folder, "/", join(bench.stateDir, "sandboxes")]) {
       const volumes = [{ name: "v", source, mount_path: "/v" }];

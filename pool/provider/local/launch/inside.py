@@ -199,11 +199,15 @@ def mount_own(plan):
 
 
 def write_names(plan):
-    """hostname, hosts and resolv.conf of its own, whatever the image has there (a symbolic link, often)."""
+    """hostname, hosts and resolv.conf of its own, whatever the image has there (a symbolic link, often), but not in a
+    volume, which is read-only and brings its own."""
+    volumes = [os.path.realpath(volume["target"]) for volume in plan["volumes"]]
     try:
         os.makedirs("/etc", exist_ok=True)
         for name, text in plan["etc"].items():
             path = f"/etc/{name}"
+            if any(os.path.commonpath([volume, os.path.realpath(path)]) == volume for volume in volumes):
+                continue
             if os.path.lexists(path):
                 os.unlink(path)
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644)
