@@ -1,4 +1,5 @@
 // A file of this machine, read as it is sent.
+import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { FileError } from "../../../broker/contract/index.ts";
 import { localErrors } from "./local-errors.ts";
@@ -26,9 +27,13 @@ export async function* contentOf(
 
 /** A file to its end, also one that grows or does not tell its size, as those of /proc. */
 export async function* localFile(path: string | Buffer): AsyncGenerator<Uint8Array, void, void> {
-  const file = await localErrors(path, () => open(path));
+  // Should something else have taken its place since it was looked at: a fifo is not waited for.
+  const file = await localErrors(path, () => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
   try {
-    const { size } = await localErrors(path, () => file.stat());
+    const found = await localErrors(path, () => file.stat());
+    if (!found.isFile())
+      throw new FileError(`${path}, on this machine: is not a file any more`, { reason: "EINVAL" });
+    const { size } = found;
     yield* contentOf(file, path, { atLeast: size, atMost: Number.POSITIVE_INFINITY });
   } finally {
     await file.close();

@@ -4,6 +4,7 @@ import {
   ChunkFrame,
   ConnectionError,
   check,
+  DeadlineError,
   decode,
   encode,
   FileEndFrame,
@@ -18,7 +19,7 @@ import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
 import { mayBeLost } from "../wire/lost.ts";
 import { pause } from "../wire/pause.ts";
-import { LINK_TIMEOUT_MS, Watch } from "../wire/watch.ts";
+import { LINK_TIMEOUT_MS, REASK_MS, Watch } from "../wire/watch.ts";
 
 const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
 
@@ -59,7 +60,10 @@ export async function* readFrames(
       if (frame.type === "chunk" && frame.offset !== received) break;
       if (data !== undefined && data.length > 0) {
         received += data.length;
+        watch.holding = true;
         yield data;
+        watch.holding = false;
+        watch.heard();
       }
       if (frame.type === "file_end") {
         if (received !== frame.total_bytes) break;
@@ -73,6 +77,7 @@ export async function* readFrames(
       }
     }
     watch.throwIfStopped();
+    if (watch.silent) throw silentError(box.id);
     throw new ConnectionError(`reading from sandbox ${box.id} was cut off`, { sandbox: box.id });
   } catch (error) {
     watch.throwIfStopped();
@@ -82,6 +87,13 @@ export async function* readFrames(
     watch.end();
   }
 }
+
+/** Of a file the sandbox sent nothing for as long as is waited, though it is there: beginning anew would wait as long. */
+function silentError(sandbox: string): DeadlineError {
+  const message = `sandbox ${sandbox} sent nothing for ${REASK_MS / 1_000} s; its file system may not answer`;
+  return new DeadlineError(message, { sandbox, reason: SILENT });
+}
+const SILENT = "silent";
 
 /** What was cut off is begun anew so often. */
 const TRIES = 4;
@@ -106,7 +118,8 @@ export class Anew {
       await pause(ABSENT_PAUSE_MS, this.#signal);
       return;
     }
-    if (!mayBeLost(error) || this.#tries++ === TRIES) throw error;
+    const silent = error instanceof DeadlineError && error.reason === SILENT;
+    if (silent || !mayBeLost(error) || this.#tries++ === TRIES) throw error;
   }
 }
 

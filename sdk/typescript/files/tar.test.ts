@@ -195,6 +195,15 @@ test("a file that grows while it is read goes as it was when it was opened", asy
   expect((await readFile(join(base, "to", "log"))).equals(Buffer.alloc(600_000, 1))).toBe(true);
 });
 
+test("a path that is longer than any may be is a file's error, and told in short", async () => {
+  const tooLong = `${base}/${"n".repeat(200).concat("/").repeat(25)}`;
+  const failed = await unpackFolder(archive([[{ name: "x" }, "x"]]), tooLong).catch(
+    (error: unknown) => error,
+  );
+  expect(failed).toMatchObject({ code: "file_error", reason: "ENAMETOOLONG" });
+  expect(String(failed).length).toBeLessThan(1_000);
+});
+
 test("a folder that may not be searched is told as that, and not taken for a missing one", async () => {
   // Root may search all: the kernel's refusal is had from a name that is too long for it.
   const tooLong = "n".repeat(300);

@@ -5,10 +5,13 @@ import { Box } from "./box.ts";
 import { Caller } from "./caller.ts";
 import { Lifeline } from "./lifeline.ts";
 import { Pulse } from "./pulse.ts";
-import { Watch } from "./watch.ts";
+import { type Patience, Watch } from "./watch.ts";
 
 /** A sandbox that is there (or stopped: subscribed, and answers nothing), and a watch on a command in it. */
-async function watched(answers: boolean) {
+async function watched(
+  answers: boolean,
+  patience: Patience | undefined = { limitMs: 3_000, graceMs: 6_000 },
+) {
   const server = await testServer();
   const sandbox = await server.sandbox("acme", "sb-1");
   const asked = new Set<string>();
@@ -20,7 +23,6 @@ async function watched(answers: boolean) {
   await sandbox.flush();
   const caller = new Caller(await server.user("acme", "ann"));
   const box = new Box(caller, new Pulse(), new Lifeline(), { sandbox: "sb-1", fence: {} });
-  const patience = { limitMs: 3_000, graceMs: 6_000 };
   const watch = new Watch(box, { signal: undefined, patience, started: () => "unknown" });
   let stopped: () => void;
   const end = new Promise<void>((go) => {
@@ -67,6 +69,18 @@ test("at the caller's limit a sandbox that does not answer is not waited for any
   await the.end;
   expect(the.failure()).toBeInstanceOf(DeadlineError);
   expect(the.failure()).toMatchObject({ sandbox: "sb-1", started: "unknown" });
+});
+
+test("a file of which nothing comes for a minute is given up, but not where its reader has not asked for more", async () => {
+  await using the = await watched(true, { limitMs: 600_000, graceMs: 0 });
+  const begun = Date.now();
+  the.watch.holding = true;
+  the.watch.onTick(begun + 61_000);
+  expect(the.watch.silent).toBe(false);
+  the.watch.holding = false;
+  the.watch.onTick(begun + 62_000);
+  await the.end;
+  expect(the.watch.silent).toBe(true);
 });
 
 test("a sandbox that is there has its grace to end the command, and no more", async () => {

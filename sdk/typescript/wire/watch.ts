@@ -10,8 +10,9 @@ import { Silence } from "./silence.ts";
 
 /** The link's own time limit for a stream that a watch guards: above any silence, which is the watch's to judge. */
 export const LINK_TIMEOUT_MS = 24 * 3600 * 1000;
-/** No frame for this long: ask again by the id, in case the answer was lost on the daemon's side. */
-const REASK_MS = 60_000;
+/** No frame for this long: ask again by the id, in case the answer was lost on the daemon's side. (A file's bytes have no
+ * id: they are given up.) */
+export const REASK_MS = 60_000;
 
 /** At the caller's limit the sandbox has this long to say that it is there. */
 const OVERDUE_MS = 1_000;
@@ -44,6 +45,10 @@ export class Watch implements Waiting {
   readonly #begunAt = Date.now();
   readonly #silence: Silence;
   #asking = false;
+  /** It was closed since nothing came for too long. */
+  silent = false;
+  /** Who reads has not asked for more: that nothing comes says nothing of the sandbox. */
+  holding = false;
 
   /** Throws at once where the sandbox is lost, the server gone or the signal has aborted already. */
   constructor(box: Box, options: WatchOptions) {
@@ -93,7 +98,9 @@ export class Watch implements Waiting {
   onTick(now: number): void {
     const { patience } = this.#options;
     if (patience !== undefined && now - this.#begunAt >= patience.limitMs) this.#overdue(patience, now);
-    if (now - this.#heardAt > REASK_MS) {
+    if (this.holding) this.heard();
+    else if (now - this.#heardAt > REASK_MS) {
+      this.silent = true;
       this.heard();
       this.#stream?.close();
     } else {
