@@ -63,4 +63,4 @@ test("files of all sizes around the limit come through a tar as they were, and k
   } finally {
     rmSync(root, { recursive: true });
   }
-});
+}, 30_000);
