@@ -234,6 +234,41 @@ describe("a stream", () => {
   });
 });
 
+test("a sandbox cannot answer what another one, or the pool, was asked, though it knows the asker's numbers", async () => {
+  const [liar, honest] = [newSandbox(), newSandbox()];
+  const [pool, thief, box] = await Promise.all([
+    server.pool(),
+    server.sandbox("acme", liar),
+    server.sandbox("acme", honest),
+  ]);
+  const user = await server.user();
+  const heard = Promise.withResolvers<string>();
+  thief.subscribe(`sbx.v1.acme.${liar}.*`, (message) => heard.resolve(message.reply ?? ""));
+  await thief.flush();
+  user.request(liar, `sbx.v1.acme.${liar}.x`, body(""), quick).catch(() => undefined);
+  // `rep.v1.acme.<liar>.ann.<connection>.1`: those that come next have the numbers behind it.
+  const mine = (await heard.promise).replace(/[^.]+$/, "");
+  const lie = async (): Promise<void> => {
+    for (const number of ["2", "3"]) thief.publish(mine + number, body("a lie"));
+    await thief.flush();
+  };
+  const truth = async (link: Link, subject: string): Promise<void> => {
+    link.subscribe(subject, async (message) => {
+      await lie();
+      message.respond(body("the truth"));
+    });
+    await link.flush();
+  };
+  await Promise.all([truth(pool, "pool.v1.acme.*"), truth(box, `sbx.v1.acme.${honest}.*`)]);
+  const answer = await user.request("pool", "pool.v1.acme.list", body(""), quick);
+  expect(Buffer.from(answer.data).toString()).toBe("the truth");
+  const stream = user.stream(honest, `sbx.v1.acme.${honest}.x`, body(""), quick);
+  for await (const message of stream) {
+    expect(Buffer.from(message.data).toString()).toBe("the truth");
+    break;
+  }
+});
+
 test("what a handler throws ends neither the subscription nor the process", async () => {
   const errors: unknown[] = [];
   const sandbox = newSandbox();

@@ -19,7 +19,7 @@ import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
 import { LinkProtocol, type MsgArg, type ReconnectDelays } from "./protocol.ts";
-import { canceled, closedError, lastNumber, Requests, SingleRequest } from "./requests.ts";
+import { canceled, closedError, Requests, SingleRequest } from "./requests.ts";
 import { Answers } from "./stream.ts";
 
 /** ConnectOptions, made definite. */
@@ -245,17 +245,17 @@ export class NatsLink implements Link {
   ): void {
     // The pool asks sandboxes of all tenants, each under its own.
     const tenant = this.tenant === "" ? (subject.split(".", 3)[2] ?? "") : this.tenant;
-    const reply = `rep.v1.${tenant}.${responder}.${this.user}.${this.#connection}.${pending.number.toString(36)}`;
+    pending.reply = `rep.v1.${tenant}.${responder}.${this.user}.${this.#connection}.${pending.number.toString(36)}`;
     try {
-      this.#send(subject, reply, formatHeaders(options.headers), data, options.tail);
+      this.#send(subject, pending.reply, formatHeaders(options.headers), data, options.tail);
     } catch (error) {
       pending.failed(toSandmeshError(error));
     }
   }
 
   readonly #answered = (arg: MsgArg, raw: Uint8Array): void => {
-    const pending = this.#requests.find(lastNumber(arg.subject));
-    if (pending === undefined) return; // came after its deadline
+    const pending = this.#requests.find(arg.subject);
+    if (pending === undefined) return; // came after its deadline, or from someone who was not asked
     if (isNoResponders(arg, raw)) pending.unanswerable();
     else pending.answered(new LinkMessage(arg, raw, this.#respond));
   };

@@ -12,6 +12,8 @@ import type { Message } from "./link.ts";
 /** One request or stream under way. */
 export interface Pending extends Deadline {
   readonly subject: string;
+  /** Where its answers come. */
+  reply: string;
   answered(message: Message): void;
   failed(error: SandmeshError): void;
   /** The server says that nobody listens. */
@@ -31,6 +33,12 @@ export function lastNumber(subject: Uint8Array): number {
     scale *= 36;
   }
   return -1;
+}
+
+function isText(bytes: Uint8Array, text: string): boolean {
+  if (bytes.length !== text.length) return false;
+  for (let i = 0; i < bytes.length; i++) if (bytes[i] !== text.charCodeAt(i)) return false;
+  return true;
 }
 
 export class Requests {
@@ -54,8 +62,11 @@ export class Requests {
     this.deadlines.clear(pending);
   }
 
-  find(number: number): Pending | undefined {
-    return this.#pending.get(number);
+  /** Whose answer came on `subject`. The number alone does not tell: a sandbox knows the connection's token of whoever asks it
+   * anything, and may publish under its own name, so it could answer what another one, or the pool, was asked. */
+  find(subject: Uint8Array): Pending | undefined {
+    const pending = this.#pending.get(lastNumber(subject));
+    return pending !== undefined && isText(subject, pending.reply) ? pending : undefined;
   }
 
   /** Fails all, or those on one subject; whether there were any. */
@@ -93,6 +104,7 @@ export class SingleRequest implements Pending {
   readonly promise: Promise<Message>;
   readonly number: number;
   readonly subject: string;
+  reply = "";
   readonly #responder: string;
   readonly #timeoutMs: number;
   readonly #requests: Requests;

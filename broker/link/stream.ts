@@ -20,6 +20,7 @@ export class Answers implements AnswerStream, AsyncIterator<Message>, Pending {
   after: Deadline | undefined = undefined;
   readonly number: number;
   readonly subject: string;
+  reply = "";
   readonly token: string;
   readonly #requests: Requests;
   readonly #responder: string;
