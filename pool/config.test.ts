@@ -24,9 +24,9 @@ function withFile<T>(content: unknown, use: (file: string) => T): T {
 }
 
 test("the environment goes over the file, and the file over the defaults", () => {
-  const env = { SANDMESH_POOL_MAX_BOOTING: "7", SANDMESH_POOL_OPERATOR_USER: "root" };
+  const env = { SANDMESH_POOL_MAX_BOOTING: "7", SANDMESH_POOL_NAME: "west" };
   const config = withFile({ ...MINIMAL, maxBooting: 3, confirmMs: 500 }, (file) => readPoolConfig(file, env));
-  expect(config).toMatchObject({ maxBooting: 7, operatorUser: "root", confirmMs: 500 });
+  expect(config).toMatchObject({ maxBooting: 7, name: "west", confirmMs: 500 });
   expect(config.bootTimeoutMs).toBe(poolLimits().bootTimeoutMs);
 });
 
@@ -34,7 +34,7 @@ test("a value that cannot be is refused by name, not replaced by the default", (
   for (const [bad, field] of [
     [{ maxBooting: "many" }, "maxBooting"],
     [{ confirmMs: 0 }, "confirmMs"],
-    [{ operatorUser: "sb-1" }, "operatorUser"],
+    [{ name: "sb 1" }, "name"],
     [{ providers: [{ name: "A.B" }] }, "providers.0.name"],
     [{ providers: [{ name: "local", weight: -1 }] }, "providers.0.weight"],
     // Whose a recorded sandbox is must stay one answer.

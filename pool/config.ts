@@ -2,7 +2,7 @@
 // A file (JSON) is read first, the environment goes over it: `SANDMESH_POOL_BOOT_TIMEOUT_MS` for `bootTimeoutMs`.
 import { readFileSync } from "node:fs";
 import * as v from "valibot";
-import { Id, InvalidRequestError, UserId } from "../broker/contract/index.ts";
+import { Id, InvalidRequestError } from "../broker/contract/index.ts";
 
 /** A name or an address (IPv6 in brackets), and a port. */
 export const LISTEN_ADDRESS = /^(\[[0-9a-fA-F:]+\]|[^:[\]\s]+):(\d{1,5})$/;
@@ -85,8 +85,6 @@ export type ProviderEntry = v.InferOutput<typeof ProviderEntry>;
 export const PoolConfig = v.object({
   ...PoolLimits.entries,
   name: v.optional(v.pipe(Id, v.description("In status and logs")), "pool"),
-  operatorUser: v.optional(v.pipe(UserId, v.description("The user who may drain")), "operator"),
-  operatorTenant: v.optional(v.pipe(Id, v.description("The operator's tenant")), "default"),
   urls: v.pipe(v.array(v.string()), v.minLength(1), v.description("NATS servers, as the pool reaches them")),
   daemonUrls: v.optional(
     v.pipe(v.array(v.string()), v.minLength(1), v.description("As sandboxes reach them; default `urls`")),

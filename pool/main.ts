@@ -64,7 +64,6 @@ async function main(): Promise<void> {
     ca,
     limits: config,
     name: config.name,
-    operator: { tenant: config.operatorTenant, user: config.operatorUser },
     log,
     meter: metrics,
   });

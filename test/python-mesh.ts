@@ -38,6 +38,7 @@ const Order = v.variant("do", [
   /** A credential for a sandbox that the test itself plays. */
   v.object({ do: v.literal("sandbox_credentials"), sandbox: v.string() }),
   v.object({ do: v.literal("user_credentials"), user: v.string(), tenant: v.optional(v.string(), TENANT) }),
+  v.object({ do: v.literal("operator_credentials") }),
   v.object({ do: v.literal("observer_credentials") }),
   /** What the pool says. */
   v.object({ do: v.literal("publish"), subject: v.string(), text: v.string() }),
@@ -91,6 +92,8 @@ async function obey({ server, provider }: Mesh, order: Order): Promise<Record<st
       return { credentials: formatCreds(server.sandboxCredentials(TENANT, order.sandbox)) };
     case "user_credentials":
       return { credentials: formatCreds(server.keys.mintUser({ tenant: order.tenant, user: order.user })) };
+    case "operator_credentials":
+      return { credentials: formatCreds(server.keys.mintOperator({ tenant: TENANT, user: "root" })) };
     case "observer_credentials":
       return { credentials: formatCreds(server.keys.mintObserver({ tenant: TENANT })) };
     case "publish": {
@@ -112,7 +115,6 @@ async function serve(kind: (typeof KINDS)[number], folder: string): Promise<void
     providers: [provider],
     daemonUrls: [server.url],
     limits: SHORT,
-    operator: { tenant: TENANT, user: "root" },
   });
   try {
     const credentials = join(folder, "user.creds");

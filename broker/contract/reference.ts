@@ -40,7 +40,7 @@ const SUBJECTS: readonly [subject: string, from: string, to: string][] = [
   ["`sbx.v1.<tenant>.<sandbox>.<verb>`", "the tenant's users", "that sandbox's daemon"],
   ["`ctl.v1.<tenant>.<sandbox>.<verb>`", "the pool", "that sandbox's daemon"],
   ["`rep.v1.<tenant>.<sandbox or pool>.<user>.<token>`", "that sandbox, or the pool", "that user"],
-  ["`pool.v1.<tenant>.<verb>`", "the tenant's users", "the pool"],
+  ["`pool.v1.<tenant>.<verb>`", "the tenant's users; `drain`: an operator alone", "the pool"],
   ["`enr.v1.<tenant>.<sandbox>`", "a booting daemon, once", "the pool"],
   ["`evt.v1.<tenant>.pool.<what>`", "the pool", "users and observers"],
   ["`evt.v1.<tenant>.run.<run>.<what>`", "the pool", "users and observers"],
@@ -199,7 +199,8 @@ An **id** is 1 to 63 of \`a-z\`, \`0-9\` and \`-\`, and starts with a letter or 
 \`lease\`, \`generation\` and \`incarnation\`, which are compared: a command meant for what was there before is refused
 with \`lease_lost\` and \`started: "no"\`.
 
-Answers go to \`rep.v1.<tenant>.<responder>.<user>.<token>\` and nowhere else. The examples are of the user \`me\` of the
+Answers go to \`rep.v1.<tenant>.<responder>.<user>.<token>\` and nowhere else: who is asked to answer elsewhere, or in
+another responder's place, drops the request (the nats CLI waits its time then, prints nothing, and exits with 0). The examples are of the user \`me\` of the
 tenant \`${TENANT}\`, and need \`--creds\`; \`sandmesh context\` writes a nats context that has all that.`;
 
 const SH = `### sh

@@ -2,7 +2,7 @@
 import { InvalidRequestError } from "../contract/core.ts";
 import { decodeJwt } from "./jwt.ts";
 
-export const ROLES = ["user", "observer", "pool", "bootstrap", "sandbox"] as const;
+export const ROLES = ["user", "operator", "observer", "pool", "bootstrap", "sandbox"] as const;
 /** What a credential may do; broker/server/permissions.ts says it in full. */
 export type Role = (typeof ROLES)[number];
 
@@ -10,7 +10,7 @@ export interface Identity {
   role: Role;
   /** Of the pool: undefined, since it serves all. */
   tenant: string | undefined;
-  /** Of users and observers. */
+  /** Of users, operators and observers. */
   user: string | undefined;
   /** Of bootstraps and sandboxes. */
   sandbox: string | undefined;

@@ -31,6 +31,7 @@ export const KeyBundle = v.object({
   account: v.string(),
   seeds: v.object({
     user: v.optional(Seed),
+    operator: v.optional(Seed),
     observer: v.optional(Seed),
     pool: v.optional(Seed),
     bootstrap: v.optional(Seed),
@@ -84,6 +85,11 @@ export class KeyRing {
   /** A trainer, or a person: may use the pool and all sandboxes of its tenant. */
   mintUser({ tenant, user, ttlMs }: { tenant: string; user: string } & Ttl): Credentials {
     return this.#mint("user", check(UserSubject, { tenant, user }), ttlMs);
+  }
+
+  /** Who runs the pool: may do what a user of its tenant may, and `drain`, which ends the sandboxes of all tenants. */
+  mintOperator({ tenant, user, ttlMs }: { tenant: string; user: string } & Ttl): Credentials {
+    return this.#mint("operator", check(UserSubject, { tenant, user }), ttlMs);
   }
 
   /** A dashboard: hears the tenant's events, and can do nothing. */

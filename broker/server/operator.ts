@@ -13,6 +13,7 @@ export const OperatorKeys = v.object({
   account: v.string(),
   roles: v.object({
     user: v.string(),
+    operator: v.string(),
     observer: v.string(),
     pool: v.string(),
     bootstrap: v.string(),
@@ -32,6 +33,7 @@ export function createOperatorKeys(): OperatorKeys {
     account: account(),
     roles: {
       user: account(),
+      operator: account(),
       observer: account(),
       pool: account(),
       bootstrap: account(),
@@ -41,9 +43,17 @@ export function createOperatorKeys(): OperatorKeys {
   };
 }
 
-/** Throws InvalidRequestError naming the field that is damaged. */
-export function parseOperatorKeys(text: string): OperatorKeys {
-  return check(OperatorKeys, decode(Buffer.from(text)));
+/** Keys of before there were operators. */
+const FormerKeys = v.object({ roles: v.looseObject({ operator: v.optional(v.never()) }) });
+
+/** Throws InvalidRequestError naming the field that is damaged. Keys of before there were operators get one of theirs, and
+ * `added` is true: it must be kept. */
+export function parseOperatorKeys(text: string): { keys: OperatorKeys; added: boolean } {
+  const read = decode(Buffer.from(text));
+  const former = v.safeParse(FormerKeys, read);
+  if (!former.success) return { keys: check(OperatorKeys, read), added: false };
+  const roles = { ...former.output.roles, operator: createSeed("account") };
+  return { keys: check(OperatorKeys, { ...(read as object), roles }), added: true };
 }
 
 /** What the server's configuration carries: all public. */

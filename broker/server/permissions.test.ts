@@ -4,18 +4,23 @@ import { PermissionDeniedError } from "../contract/index.ts";
 import type { Link } from "../link/link.ts";
 import { type TestServer, testServer } from "./testing.ts";
 
-/** What each role is, in this test: user ann and sandbox sb-1 of acme. */
-type Who = "user" | "observer" | "pool" | "bootstrap" | "sandbox";
-const ALL: readonly Who[] = ["user", "observer", "pool", "bootstrap", "sandbox"];
+/** What each role is, in this test: user ann, operator root and sandbox sb-1 of acme. */
+type Who = "user" | "operator" | "observer" | "pool" | "bootstrap" | "sandbox";
+const ALL: readonly Who[] = ["user", "operator", "observer", "pool", "bootstrap", "sandbox"];
 
 /** Subjects, and who may publish to them: everyone else is refused. */
 const PUBLISH: readonly [subject: string, may: readonly Who[]][] = [
-  ["sbx.v1.acme.sb-1.exec", ["user"]],
-  ["sbx.v1.acme.sb-2.exec", ["user"]],
+  ["sbx.v1.acme.sb-1.exec", ["user", "operator"]],
+  ["sbx.v1.acme.sb-2.exec", ["user", "operator"]],
   ["sbx.v1.other.sb-1.exec", []],
   ["ctl.v1.acme.sb-1.release", ["pool"]],
   ["ctl.v1.other.sb-9.release", ["pool"]],
-  ["pool.v1.acme.acquire", ["user"]],
+  ["pool.v1.acme.acquire", ["user", "operator"]],
+  ["pool.v1.acme.drain", ["operator"]],
+  ["pool.v1.other.drain", []],
+  // Whatever stands in place of the verb, the pool takes it for none.
+  ["pool.v1.acme.drain.x", ["user", "operator"]],
+  ["chk.v1.operator", ["pool"]],
   ["pool.v1.other.acquire", []],
   ["enr.v1.acme.sb-1", ["bootstrap"]],
   ["enr.v1.acme.sb-2", []],
@@ -58,6 +63,9 @@ const SUBSCRIBE: readonly [subject: string, may: readonly Who[]][] = [
   ["ctl.v1.acme.sb-2.*", []],
   ["rep.v1.acme.*.ann.>", ["user"]],
   ["rep.v1.acme.sb-1.ann.1.>", ["user"]],
+  ["rep.v1.acme.*.root.>", ["operator"]],
+  ["rep.v1.acme.pool.root.>", ["operator"]],
+  ["rep.v1.other.*.root.>", []],
   ["rep.v1.acme.*.bob.>", []],
   ["rep.v1.acme.*.*.>", []],
   ["rep.v1.other.*.ann.>", []],
@@ -70,9 +78,10 @@ const SUBSCRIBE: readonly [subject: string, may: readonly Who[]][] = [
   ["pool.v1.*.*", ["pool"]],
   ["enr.v1.*.*", ["pool"]],
   ["enr.v1.acme.sb-1", ["pool"]],
-  ["evt.v1.acme.>", ["user", "observer"]],
+  ["evt.v1.acme.>", ["user", "operator", "observer"]],
   ["evt.v1.other.>", []],
   ["evt.v1.*.sbx.*.ready", ["pool"]],
+  ["chk.v1.operator", []],
   ["rec.v1.>", []],
   ["inb.v1.pool.abc.>", ["pool"]],
   ["adv.v1.*", ["pool"]],
@@ -95,6 +104,7 @@ beforeAll(async () => {
       list.push(error instanceof PermissionDeniedError ? error.message : `? ${error}`);
     const open = {
       user: () => server.user("acme", "ann", { onError }),
+      operator: () => server.operator("acme", "root", { onError }),
       observer: () => server.observer("acme", { onError }),
       pool: () => server.pool({ onError }),
       bootstrap: () => server.bootstrap("acme", "sb-1", { onError }),

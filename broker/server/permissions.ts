@@ -8,6 +8,8 @@ import type { Role } from "../credentials/index.ts";
 export interface Permissions {
   /** Subjects it may publish to; empty: none. */
   publish: readonly string[];
+  /** Of these, those that it may not publish to. */
+  notPublish?: readonly string[];
   /** Subjects it may subscribe; empty: none. */
   subscribe: readonly string[];
   limits: {
@@ -33,10 +35,24 @@ const RECORDS_WILDCARD = "rec.v1.>";
 /** What a pool that takes the records over writes first: the one before it hears that. */
 const FENCES_WILDCARD = "rec.v1.*._fence";
 
+/** Nobody listens there. The pool may publish to it in those accounts in which users are denied `drain`: so it learns whether
+ * the server that it is connected to keeps that for operators, or has an account's JWT of before. */
+export const GUARD_SUBJECT = "chk.v1.operator";
+
+/** What users and operators hear. */
+const HEARD = [`rep.v1.${T}.*.${U}.>`, `evt.v1.${T}.>`];
+
 const PERMISSIONS: Record<Role, Permissions> = {
   user: {
     publish: [`sbx.v1.${T}.>`, `pool.v1.${T}.>`],
-    subscribe: [`rep.v1.${T}.*.${U}.>`, `evt.v1.${T}.>`],
+    // It ends other tenants' sandboxes. The pool cannot tell who publishes: only the server can.
+    notPublish: [`pool.v1.${T}.drain`],
+    subscribe: HEARD,
+    limits: { subscriptions: 64, payload: MAX_MESSAGE_BYTES },
+  },
+  operator: {
+    publish: [`sbx.v1.${T}.>`, `pool.v1.${T}.>`],
+    subscribe: HEARD,
     limits: { subscriptions: 64, payload: MAX_MESSAGE_BYTES },
   },
   observer: {
@@ -52,6 +68,7 @@ const PERMISSIONS: Record<Role, Permissions> = {
       "evt.v1.*.run.>",
       RECORDS_WILDCARD,
       "$JS.API.>",
+      GUARD_SUBJECT,
     ],
     subscribe: [
       POOL_WILDCARD,
@@ -77,19 +94,20 @@ const PERMISSIONS: Record<Role, Permissions> = {
 };
 
 /** An empty list would mean "everything" to NATS. */
-function rule(subjects: readonly string[]) {
-  return subjects.length === 0 ? { deny: [">"] } : { allow: subjects };
+function rule(subjects: readonly string[], but: readonly string[] = []) {
+  if (subjects.length === 0) return { deny: [">"] };
+  return { allow: subjects, ...(but.length === 0 ? {} : { deny: but }) };
 }
 
 /** A role's scope, as it stands in an account's JWT beside the role's signing key. */
 export function scopeOf(role: Role, signingKey: string) {
-  const { publish, subscribe, limits } = PERMISSIONS[role];
+  const { publish, notPublish, subscribe, limits } = PERMISSIONS[role];
   return {
     kind: "user_scope",
     key: signingKey,
     role,
     template: {
-      pub: rule(publish),
+      pub: rule(publish, notPublish),
       sub: rule(subscribe),
       subs: limits.subscriptions,
       data: -1,

@@ -233,6 +233,7 @@ test("names that would reach into others' subjects are not minted for", async ()
   for (const user of ["pool", "sb-1", "a.b", "*", ">", "", "A", "a b", "x".repeat(64)]) {
     expect(() => keys.mintUser({ tenant: "acme", user })).toThrow(InvalidRequestError);
     expect(() => keys.mintObserver({ tenant: "acme", user })).toThrow(InvalidRequestError);
+    expect(() => keys.mintOperator({ tenant: "acme", user })).toThrow(InvalidRequestError);
   }
   for (const tenant of ["*", ">", "a.b", "", "a b"]) {
     expect(() => keys.mintUser({ tenant, user: "ann" })).toThrow(InvalidRequestError);

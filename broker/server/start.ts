@@ -4,19 +4,13 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { ConnectionError, decode, errnoOf, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
+import { ConnectionError, decode, errnoOf } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary, inPath } from "./binary.ts";
 import { type ClusterSettings, formatConfig } from "./config.ts";
 import type { KeyRing } from "./keyring.ts";
-import {
-  createOperatorKeys,
-  keyRingOf,
-  type OperatorKeys,
-  parseOperatorKeys,
-  signAccount,
-  signOperatorJwts,
-} from "./operator.ts";
+import { keepKeys } from "./keys-file.ts";
+import { keyRingOf, type OperatorKeys, signAccount, signOperatorJwts } from "./operator.ts";
 
 export interface ServerOptions {
   /** Keys, configuration, JetStream's files, log and port; made if missing, readable by the owner alone. */
@@ -70,7 +64,10 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   mkdirSync(stateDir, { recursive: true, mode: 0o700 });
   chmodSync(stateDir, 0o700);
   const binary = options.binary ?? (await findServerBinary({ log: options.log }));
-  const keys = loadKeys(stateDir);
+  const { keys } = keepKeys(
+    join(stateDir, "keys.json"),
+    "put a copy of it back; or remove it, so that new keys are made and every credential of before is refused",
+  );
   const wanted = options.port || lastPort(stateDir);
   try {
     return await start(options, stateDir, binary, keys, wanted ?? -1);
@@ -214,24 +211,6 @@ function readPorts(file: string): Omit<Ports, "pid"> | undefined {
   } catch {
     return undefined; // not there yet, or half written
   }
-}
-
-function loadKeys(stateDir: string): OperatorKeys {
-  const path = join(stateDir, "keys.json");
-  const text = readIfThere(path);
-  if (text !== undefined) {
-    try {
-      return parseOperatorKeys(text);
-    } catch (cause) {
-      throw new InvalidRequestError(
-        `${path} is damaged (${toSandmeshError(cause).message}): put a copy of it back; or remove it, so that new keys are made and every credential of before is refused`,
-        { cause },
-      );
-    }
-  }
-  const keys = createOperatorKeys();
-  writePrivate(path, JSON.stringify(keys));
-  return keys;
 }
 
 function lastPort(stateDir: string): number | undefined {

@@ -38,6 +38,7 @@ export interface TestServer extends AsyncDisposable {
   /** Connects with any credential; closed with the server. */
   connect(credentials: ConnectOptions["credentials"], more?: More): Promise<Link>;
   user(tenant?: string, user?: string, more?: More): Promise<Link>;
+  operator(tenant?: string, user?: string, more?: More): Promise<Link>;
   observer(tenant?: string, more?: More): Promise<Link>;
   pool(more?: More): Promise<Link>;
   bootstrap(tenant: string, sandbox: string, more?: More): Promise<Link>;
@@ -101,6 +102,8 @@ export async function testServer(options: Partial<ServerOptions> = {}): Promise<
     stateDir,
     connect: open,
     user: (tenant = "acme", user = "ann", more) => open(server.keys.mintUser({ tenant, user }), more),
+    operator: (tenant = "acme", user = "root", more) =>
+      open(server.keys.mintOperator({ tenant, user }), more),
     observer: (tenant = "acme", more) => open(server.keys.mintObserver({ tenant }), more),
     pool: (more) => open(server.keys.mintPool(), more),
     bootstrap: (tenant, sandbox, more) =>

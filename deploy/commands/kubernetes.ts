@@ -51,7 +51,8 @@ function addCredentials(kubernetes: Command): void {
     .action(async (flags: CredentialsFlags, command: Command) => {
       await withOutput(command, (output) => {
         const { state: stateDir, release, namespace, tls, host: hosts = [] } = flags;
-        const items = meshSecrets({ stateDir, release, namespace, tls, hosts });
+        const log = (line: string) => output.note(line);
+        const items = meshSecrets({ stateDir, release, namespace, tls, hosts, log });
         const list = { apiVersion: "v1", kind: "List", items };
         return output.result(list, JSON.stringify(list, null, 2));
       });
@@ -65,17 +66,24 @@ function addUser(kubernetes: Command): void {
     .command("user")
     .argument("<tenant>")
     .argument("<user>")
-    .summary("make a trainer's credential, a .creds file")
+    .summary("make a trainer's credential, or an operator's: a .creds file")
     .description(
-      "Makes a trainer's credential, a .creds file with a private key: its sandboxes are the tenant's. With --out it is written, readable by its owner alone; else printed.",
+      "Makes a trainer's credential, a .creds file with a private key: its sandboxes are the tenant's. An operator's may drain the pool as well (`sandmesh drain`). With --out it is written, readable by its owner alone; else printed.",
     )
+    .option("--operator", "of who runs the pool: it may drain it, which concerns all tenants")
     .option("--out <file>", "write it there, with mode 0600")
     .option("--state <folder>", "where the keys are kept", STATE)
     .option("--ttl <duration>", "how long it is good, such as 30d; default for ever", parseDuration)
     .action(async (tenant: string, user: string, flags: UserFlags, command: Command) => {
       await withOutput(command, async (output) => {
         const ttl = flags.ttl === undefined ? {} : { ttlMs: flags.ttl };
-        const credentials = mintUser({ stateDir: flags.state, tenant, user, ...ttl });
+        const credentials = mintUser({
+          stateDir: flags.state,
+          tenant,
+          user,
+          operator: flags.operator === true,
+          ...ttl,
+        });
         if (flags.out === undefined) return output.result({ credentials }, credentials.trimEnd());
         writeSecret(flags.out, credentials);
         await output.result({ path: resolve(flags.out) }, "");
@@ -85,6 +93,7 @@ function addUser(kubernetes: Command): void {
 
 interface UserFlags {
   state: string;
+  operator?: true;
   ttl?: number;
   out?: string;
 }

@@ -1,9 +1,9 @@
 // The Secrets that the chart mounts, in a real nats-server as the chart configures it.
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { NotFoundError } from "../../broker/contract/index.ts";
+import { NotFoundError, poolSubject, toSandmeshError } from "../../broker/contract/index.ts";
 import { type Credentials, decodeJwt, parseCreds } from "../../broker/credentials/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { findServerBinary, KeyRing } from "../../broker/server/index.ts";
@@ -107,6 +107,50 @@ test("a trainer's credential is of the asked time, and needs the mesh's keys", (
   );
   // In whole seconds, never less.
   expect([60, 61]).toContain((exp ?? 0) - (iat ?? 0));
+});
+
+test("keys of before there were operators get one of theirs with the next Secrets, and keep all else", async () => {
+  const told: string[] = [];
+  const again = () =>
+    meshSecrets({
+      stateDir: stateDir(),
+      release: "r",
+      namespace: "n",
+      tls: true,
+      hosts: ["127.0.0.1"],
+      log: (line) => told.push(line),
+    });
+  const before = again();
+  const path = join(stateDir(), "keys.json");
+  const { roles, ...rest } = JSON.parse(readFileSync(path, "utf8"));
+  const { operator: _, ...former } = roles;
+  writeFileSync(path, JSON.stringify({ ...rest, roles: former }));
+  const ann = parseCreds(mintUser({ stateDir: stateDir(), tenant: "acme", user: "ann" }));
+  const asOperator = () => mintUser({ stateDir: stateDir(), tenant: "acme", user: "root", operator: true });
+  // No server would know it; and a key that is made now would be another one than the Secrets'.
+  expect(asOperator).toThrow(/sandmesh kubernetes credentials/);
+  expect(told).toEqual([]);
+
+  const all = again();
+  expect(told).toEqual([expect.stringContaining("reload each NATS server")]);
+  expect(again()).toHaveLength(all.length);
+  expect(told).toHaveLength(1);
+  expect(dataOf(all, "r-pool")["keys.json"]).toBe(dataOf(before, "r-pool")["keys.json"] ?? "");
+  const url = await startServer(all);
+  const ca = dataOf(all, "r-pool")["ca.crt"] ?? "";
+  const drain = async (credentials: Credentials) => {
+    const link = await open(url, credentials, ca);
+    const asked = link.request("pool", poolSubject("acme", "drain"), new Uint8Array(), { timeoutMs: 5_000 });
+    const { code } = await asked.then(
+      () => ({ code: "answered" }),
+      (error: unknown) => toSandmeshError(error),
+    );
+    await link.close();
+    return code;
+  };
+  expect(await drain(ann)).toBe("permission_denied");
+  // It may ask; there is no pool here.
+  expect(await drain(parseCreds(asOperator()))).toBe("unreachable");
 });
 
 test("damaged keys are told with their file and what to do, and are not made anew", () => {

@@ -2,16 +2,11 @@
 // enter the cluster.
 import { chmodSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { InvalidRequestError, NotFoundError, toSandmeshError } from "../../broker/contract/index.ts";
+import { InvalidRequestError, NotFoundError } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
-import {
-  createOperatorKeys,
-  keyRingOf,
-  type OperatorKeys,
-  parseOperatorKeys,
-  signOperatorJwts,
-} from "../../broker/server/operator.ts";
+import { keepKeys, readKeys } from "../../broker/server/keys-file.ts";
+import { keyRingOf, type OperatorKeys, signOperatorJwts } from "../../broker/server/operator.ts";
 import { makeServerCertificate } from "./certificates.ts";
 
 export interface CredentialsOptions {
@@ -23,6 +18,8 @@ export interface CredentialsOptions {
   tls: boolean;
   /** More names and addresses by which clients reach NATS. */
   hosts: readonly string[];
+  /** Told what else is to be done. */
+  log?: (line: string) => void;
 }
 
 export interface Secret {
@@ -48,23 +45,12 @@ function kept(path: string, make: () => string): string {
   return readFileSync(path, "utf8");
 }
 
-const keysIn = (stateDir: string): OperatorKeys => {
-  const path = join(stateDir, KEYS);
-  return keysOf(
-    path,
-    kept(path, () => JSON.stringify(createOperatorKeys())),
-  );
-};
-
-/** Throws InvalidRequestError that names the file: the mesh's keys cannot be made again, only put back. */
-function keysOf(path: string, text: string): OperatorKeys {
-  try {
-    return parseOperatorKeys(text);
-  } catch (cause) {
-    const why = toSandmeshError(cause).message;
-    throw new InvalidRequestError(`${path} is damaged (${why}): put a copy of it back`, { cause });
-  }
-}
+/** The mesh's keys cannot be made again. */
+const MEND = "put a copy of it back";
+/** The kubelet brings the Secrets to the servers; they must be told to read them. A restart would do it, too, but where their
+ * disk is an emptyDir it would end all sandboxes. */
+const reload = ({ namespace, release }: CredentialsOptions): string =>
+  `these keys know operators now, who alone may drain the pool. For a mesh that runs apply the Secrets, and reload each NATS server a minute later: kubectl -n ${namespace} exec ${release}-nats-0 -- /nats-server --signal reload=1`;
 
 /** nats-server's settings of operator and accounts; all public. */
 function authConf(keys: OperatorKeys): string {
@@ -82,9 +68,10 @@ function authConf(keys: OperatorKeys): string {
  * goes on, whoever has a credential keeps it. Throws UnsupportedError without openssl, InvalidRequestError for damaged
  * keys. */
 export function meshSecrets(options: CredentialsOptions): Secret[] {
-  const { release, namespace, tls, hosts } = options;
+  const { release, namespace, tls, hosts, log } = options;
   const stateDir = openState(options.stateDir);
-  const keys = keysIn(stateDir);
+  const { keys, added } = keepKeys(join(stateDir, KEYS), MEND);
+  if (added) log?.(reload(options));
   const ring = keyRingOf(keys);
   const secret = (name: string, stringData: Record<string, string>, type = "Opaque"): Secret => ({
     apiVersion: "v1",
@@ -122,18 +109,28 @@ export interface UserOptions {
   stateDir: string;
   tenant: string;
   user: string;
+  /** One that may also `drain` the pool. */
+  operator?: boolean;
   /** Left out: for ever. */
   ttlMs?: number;
 }
 
-/** The text of a trainer's .creds file. Throws NotFoundError where no keys are kept there. */
-export function mintUser({ stateDir, tenant, user, ttlMs }: UserOptions): string {
-  const path = join(resolve(stateDir), KEYS);
-  if (!existsSync(path)) {
+/** The text of a .creds file of a trainer, or of who runs the pool. Throws NotFoundError where no keys are kept there, and
+ * InvalidRequestError where they are of before there were operators: no server would know the credential. */
+export function mintUser({ stateDir, operator = false, ttlMs, ...who }: UserOptions): string {
+  const found = readKeys(join(resolve(stateDir), KEYS), MEND);
+  if (found === undefined) {
     throw new NotFoundError(
       `there are no keys in ${stateDir}; \`sandmesh kubernetes credentials\` makes them`,
     );
   }
-  const ring = keyRingOf(keysOf(path, readFileSync(path, "utf8")));
-  return formatCreds(ring.mintUser({ tenant, user, ...(ttlMs === undefined ? {} : { ttlMs }) }));
+  if (operator && found.added) {
+    throw new InvalidRequestError(
+      `the keys in ${stateDir} know no operators yet: apply what \`sandmesh kubernetes credentials\` prints, and reload NATS`,
+      { field: "operator" },
+    );
+  }
+  const ring = keyRingOf(found.keys);
+  const asked = { ...who, ...(ttlMs === undefined ? {} : { ttlMs }) };
+  return formatCreds(operator ? ring.mintOperator(asked) : ring.mintUser(asked));
 }

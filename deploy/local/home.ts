@@ -27,6 +27,7 @@ export function homePaths(home: string) {
     mesh: join(home, MESH_FILE),
     credentials: join(home, "credentials.creds"),
     observer: join(home, "observer.creds"),
+    operator: join(home, "operator.creds"),
     supervisor: join(home, "supervisor.json"),
     nats: join(home, "nats"),
     pool: join(home, "pool"),
@@ -38,6 +39,15 @@ export function homePaths(home: string) {
   } as const;
 }
 export type HomePaths = ReturnType<typeof homePaths>;
+
+/** What is there only while the mesh is up: its credentials, and at last whose home it is. */
+export const endsWithMesh = ({ mesh, credentials, observer, operator, supervisor }: HomePaths): string[] => [
+  mesh,
+  credentials,
+  observer,
+  operator,
+  supervisor,
+];
 
 /** A folder that is there keeps its mode: it may be everybody's, such as /tmp. Throws FileError where it cannot be had. */
 export function makeHome(home: string): HomePaths {

@@ -20,7 +20,7 @@ import type { Link } from "../../broker/link/link.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
 import { askPool, drain, TENANT, untilPoolAnswers } from "./ask-pool.ts";
 import { type Child, keepRunning, lastLine } from "./child.ts";
-import { claimHome, claimOf, type HomePaths, homePaths, makeHome } from "./home.ts";
+import { claimHome, claimOf, endsWithMesh, type HomePaths, homePaths, makeHome } from "./home.ts";
 import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
 
 const OPERATOR = "operator";
@@ -71,8 +71,6 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
     urls: [server.url],
     credentialsFile: paths.poolCredentials,
     keysFile: paths.poolKeys,
-    operatorUser: OPERATOR,
-    operatorTenant: TENANT,
     providers: options.providers.map((name) => ({ name, settings: settings[name] })),
     ...options.pool,
   };
@@ -116,9 +114,10 @@ class Mesh {
         if (status === POOL_REFUSES) refused.reject(new InvalidRequestError(lastLine(logFile)));
       },
     });
+    const ours = server.keys.mintOperator({ tenant: TENANT, user: OPERATOR });
     this.#operator = await connect({
       urls: [server.url],
-      credentials: server.keys.mintUser({ tenant: TENANT, user: OPERATOR }),
+      credentials: ours,
       name: "supervisor",
       goneAfterMs: NATS_HANGS_MS,
     });
@@ -128,12 +127,13 @@ class Mesh {
       void this.#server?.stop();
     });
     await Promise.race([untilPoolAnswers(this.#operator), refused.promise]);
-    const { credentials, observer, mesh } = this.#paths;
+    const { credentials, observer, operator, mesh } = this.#paths;
     writePrivate(
       credentials,
       formatCreds(server.keys.mintUser({ tenant: TENANT, user: this.#options.user })),
     );
     writePrivate(observer, formatCreds(server.keys.mintObserver({ tenant: TENANT })));
+    writePrivate(operator, formatCreds(ours));
     const address = { url: server.url, credentials };
     writePrivate(mesh, `${JSON.stringify(address)}\n`);
     this.#watchPool(this.#operator);
@@ -217,14 +217,14 @@ class Mesh {
     const left = { ...(await leftBehind(this.#paths)), leases };
     await this.#server?.stop();
     this.#log.info(left, "down");
-    const { home, supervisor, credentials, observer } = this.#paths;
+    const { home } = this.#paths;
     if (removed) {
       // What ending it has made anew. Another mesh's home it is not yet.
       if (claimOf(this.#paths) === "nobody's") this.#remove(home);
       return;
     }
     writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
-    for (const file of [credentials, observer, supervisor]) this.#remove(file);
+    for (const file of endsWithMesh(this.#paths)) this.#remove(file);
   }
 
   /** Never what has become another's. */

@@ -13,7 +13,15 @@ import { PoolConfig } from "../../pool/config.ts";
 import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
 import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
-import { type HomePaths, homePaths, isAlive, makeHome, removeOwn, runningSupervisor } from "./home.ts";
+import {
+  endsWithMesh,
+  type HomePaths,
+  homePaths,
+  isAlive,
+  makeHome,
+  removeOwn,
+  runningSupervisor,
+} from "./home.ts";
 import { clearLeft, DAEMON_DIR, leftBehind } from "./left.ts";
 import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
@@ -165,9 +173,7 @@ function leasesLeft(paths: HomePaths): number | null {
 /** After a killed supervisor: its children died with it, its sandboxes are ended here. */
 async function clearAfterDeath(paths: HomePaths): Promise<Left> {
   const before = await allLeft(paths);
-  const was = [paths.mesh, paths.supervisor, paths.credentials, paths.observer].filter((file) =>
-    existsSync(file),
-  );
+  const was = endsWithMesh(paths).filter((file) => existsSync(file));
   if (was.length === 0 && before.sandboxes + before.processes + before.mounts === 0) {
     // A mesh that was killed, whose home was removed: its sandboxes ended by themselves, their cgroups did not.
     if (removeEmptyGroups(paths.local)) return { ...before, leases: 0 };

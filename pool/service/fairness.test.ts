@@ -52,7 +52,7 @@ test("a run's own quota is told as such, and takes nothing from the tenant's oth
 
 test("drained in a burst, the pool serves what it had taken, refuses what comes, and is empty when released", async () => {
   await using mesh = await testMesh({ maxBooting: 4 });
-  const [ann, root] = await Promise.all([mesh.caller(), mesh.caller("root")]);
+  const [ann, root] = await Promise.all([mesh.caller(), mesh.operator()]);
   const burst = Array.from({ length: 30 }, () => ann.lease());
   await until("it is under way", () => mesh.provider.created.length > 6);
   expect(await root.drain()).toMatchObject({ draining: true });

@@ -23,7 +23,7 @@ import { type Meter, NO_METER } from "./meter.ts";
 import { RECONCILE_DEADLINE, Reconciler } from "./reconcile.ts";
 import { recover } from "./recovery.ts";
 import { Removals } from "./removals.ts";
-import { type Operator, Requests } from "./requests.ts";
+import { Requests } from "./requests.ts";
 import { Runs } from "./runs.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import { Views } from "./views.ts";
@@ -43,7 +43,6 @@ export interface PoolOptions {
   ca?: string | undefined;
   limits?: Partial<PoolLimits>;
   name?: string;
-  operator?: Operator;
   log?: Logger;
   meter?: Meter;
 }
@@ -113,7 +112,6 @@ class RunningPool implements Pool {
   constructor(options: PoolOptions) {
     const { link, store, minter, providers, daemonUrls, ca, name = "pool" } = options;
     const log = options.log ?? pino({ level: "silent" });
-    const operator = options.operator ?? { tenant: "default", user: "operator" };
     const limits = poolLimits(options.limits);
     const choice = new ProviderChoice(options.weights ?? {}, limits.providerPassMs, (provider, why) =>
       log.warn({ provider, why }, "the provider is passed over for a while, where others can"),
@@ -148,7 +146,7 @@ class RunningPool implements Pool {
     this.#leases = new Leases(core, this.#sandboxes, this.#runs, this.#acquires, effects);
     this.#daemons = new Daemons(core, this.#sandboxes);
     const views = new Views(core, this.#sandboxes, this.#runs, this.#acquires, this.#reconciler);
-    this.#requests = new Requests(core, this.#sandboxes, this.#acquires, this.#leases, views, operator);
+    this.#requests = new Requests(core, this.#sandboxes, this.#acquires, this.#leases, views);
     this.failed = new Promise((resolve) => {
       void store.failed.then(resolve);
       void link.closed.then((error) => {

@@ -12,8 +12,10 @@ import {
   parseSubject,
   toSandmeshError,
   UnknownVerbError,
+  UnreachableError,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
+import { GUARD_SUBJECT } from "../../broker/server/permissions.ts";
 import type { ReplyTo } from "../lifecycle/record.ts";
 import type { Acquires } from "./acquire.ts";
 import { type Core, refuse, respond, respondError } from "./core.ts";
@@ -21,12 +23,11 @@ import type { Leases } from "./leases.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Views } from "./views.ts";
 
-export interface Operator {
-  tenant: string;
-  user: string;
-}
+/** How long the server has for one round trip. */
+const GUARD_MS = 5_000;
 
-/** Who asks, and what. */
+/** Who asks, and what. The server sees to the tenant. The user is what the reply subject says, which it does not look at: never
+ * to be believed where that would give a right. */
 interface Asked {
   tenant: string;
   user: string;
@@ -38,21 +39,12 @@ export class Requests {
   readonly #core: Core;
   readonly #sandboxes: Sandboxes;
   readonly #acquires: Acquires;
-  readonly #operator: Operator;
   readonly #verbs: Record<PoolVerb, (asked: Asked) => void | Promise<void>>;
 
-  constructor(
-    core: Core,
-    sandboxes: Sandboxes,
-    acquires: Acquires,
-    leases: Leases,
-    views: Views,
-    operator: Operator,
-  ) {
+  constructor(core: Core, sandboxes: Sandboxes, acquires: Acquires, leases: Leases, views: Views) {
     this.#core = core;
     this.#sandboxes = sandboxes;
     this.#acquires = acquires;
-    this.#operator = operator;
     this.#verbs = {
       acquire: ({ tenant, user, reply, body }) => acquires.acquire(tenant, user, reply, body),
       confirm: ({ tenant, reply, body }) => leases.confirm(tenant, reply, body),
@@ -70,8 +62,7 @@ export class Requests {
     });
   }
 
-  /** `pool.v1.<tenant>.<verb>`. Who asks stands in the reply subject, since the server lets nobody hear another's
-   * answers; a request that wants its answer elsewhere is dropped. */
+  /** `pool.v1.<tenant>.<verb>`. A request that wants its answer anywhere but at a user of its tenant's is dropped. */
   handle(message: Message): void {
     const subject = parseSubject(message.subject);
     const to = message.reply === undefined ? undefined : parseSubject(message.reply);
@@ -102,20 +93,33 @@ export class Requests {
     }
   }
 
-  #drain({ tenant, user, reply, body }: Asked): void {
+  /** The server lets none but operators publish it (broker/server/permissions.ts). */
+  async #drain({ tenant, user, reply, body }: Asked): Promise<void> {
     const { on, release_all } = check(DrainRequest, decode(body));
-    if (user !== this.#operator.user || tenant !== this.#operator.tenant) {
-      throw new PermissionDeniedError(
-        `only user ${this.#operator.user} of tenant ${this.#operator.tenant} may drain`,
-      );
-    }
+    await this.#keptForOperators();
     const began = on && !this.#acquires.draining;
     this.#acquires.draining = on;
     if (began) this.#acquires.announceDraining();
-    this.#core.log.info({ on, release_all, user }, "drain");
+    this.#core.log.info({ on, release_all, tenant, user }, "drain");
     if (on && release_all) this.#releaseEverything();
     if (on && release_all && this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
     respond(this.#core, reply, { draining: on, remaining: this.#remaining() });
+  }
+
+  /** Throws PermissionDeniedError where the server has an account's JWT of before there were operators: whoever may use the
+   * pool may publish `drain` there. */
+  async #keptForOperators(): Promise<void> {
+    try {
+      await this.#core.link.request(POOL_RESPONDER, GUARD_SUBJECT, new Uint8Array(), { timeoutMs: GUARD_MS });
+    } catch (error) {
+      // Nobody listens; what counts is that it may be asked.
+      if (error instanceof UnreachableError) return;
+      if (!(error instanceof PermissionDeniedError)) throw error;
+      throw new PermissionDeniedError(
+        "NATS does not keep this for operators yet: its accounts are of before there were any; give it those that this version makes (on Kubernetes: apply what `sandmesh kubernetes credentials` prints, and reload NATS)",
+        { reason: "accounts", cause: error },
+      );
+    }
   }
 
   #releaseEverything(): void {

@@ -33,6 +33,8 @@ export const SHORT: Partial<PoolLimits> = {
   reconcileMs: 500,
 };
 
+const QUICK = { firstMs: 20, baseMs: 50, maxMs: 200 };
+
 type Ask = Partial<AcquireRequest> & { image?: string };
 
 /** A user of the pool. */
@@ -113,21 +115,22 @@ export class TestMesh implements AsyncDisposable {
   async start(limits: Partial<PoolLimits> = {}): Promise<Pool> {
     const { server, provider } = this;
     this.#pool = await startPool({
-      link: await server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } }),
+      link: await server.pool({ reconnect: QUICK }),
       store: this.records.open(),
       minter: server.keys,
       providers: [provider],
       daemonUrls: [server.url],
       limits: { ...SHORT, ...limits },
-      operator: { tenant: "acme", user: "root" },
     });
     return this.#pool;
   }
 
   async caller(user = "ann", tenant = "acme"): Promise<Caller> {
-    return new Caller(
-      await this.server.user(tenant, user, { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } }),
-    );
+    return new Caller(await this.server.user(tenant, user, { reconnect: QUICK }));
+  }
+
+  async operator(user = "root", tenant = "acme"): Promise<Caller> {
+    return new Caller(await this.server.operator(tenant, user, { reconnect: QUICK }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:f
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { POOL_RESPONDER, replyPrefix, SANDBOX_PREFIX } from "../../broker/contract/index.ts";
-import { formatCreds } from "../../broker/credentials/index.ts";
+import { formatCreds, identityOf } from "../../broker/credentials/index.ts";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { MESH_FILE, meshFilePath, readCredentials, type Settings } from "../typescript/settings.ts";
 
@@ -12,7 +12,9 @@ import { MESH_FILE, meshFilePath, readCredentials, type Settings } from "../type
 const KINDS = ["json", "creds", "ca"] as const;
 type Kind = (typeof KINDS)[number];
 
-const nameOf = (responder: string): string => `sandmesh-${responder}`;
+/** An operator's own is beside the user's: what may end everybody's sandboxes is not to be had by mistake. */
+const nameOf = (responder: string, isOperator: boolean): string =>
+  `sandmesh-${responder}${isOperator ? "-operator" : ""}`;
 
 /** Where the nats CLI looks for contexts: `$XDG_CONFIG_HOME/nats/context`, else below the home that the system's list of
  * users says, whatever HOME says. */
@@ -41,11 +43,13 @@ function textOf(path: string): string | undefined {
 export function writeContext(settings: Settings, responder: string) {
   const folder = contextFolder();
   const mesh = meshOf(settings);
-  const name = freeName(folder, nameOf(responder), mesh);
+  const credential = readCredentials(settings.credentials);
+  const isOperator = identityOf(credential.jwt).role === "operator";
+  const name = freeName(folder, nameOf(responder, isOperator), mesh);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const fileOf = (kind: Kind): string => join(folder, `${name}.${kind}`);
   const [path, credentials, ca] = [fileOf("json"), fileOf("creds"), fileOf("ca")];
-  writePrivate(credentials, formatCreds(readCredentials(settings.credentials)));
+  writePrivate(credentials, formatCreds(credential));
   if (settings.ca !== undefined) writePrivate(ca, settings.ca);
   const context = {
     description: `sandmesh: ${responder}${FROM}${mesh}`,
@@ -95,7 +99,7 @@ const remove = (folder: string, name: string): void => {
 /** Removes the contexts of these sandboxes, which nobody answers any more. */
 export function forgetContexts(sandboxes: readonly string[]): void {
   for (const sandbox of sandboxes.filter((id) => id.startsWith(SANDBOX_PREFIX) && !id.includes("/")))
-    remove(contextFolder(), nameOf(sandbox));
+    for (const isOperator of [false, true]) remove(contextFolder(), nameOf(sandbox, isOperator));
 }
 
 /** Removes all contexts of the mesh of this machine, the pool's too: it has ended. */

@@ -3,6 +3,7 @@ import { Command, Option } from "commander";
 import { InvalidRequestError } from "../../broker/contract/index.ts";
 import { addCompletion } from "./commands/completion.ts";
 import { addCp } from "./commands/cp.ts";
+import { addDrain } from "./commands/drain.ts";
 import { addEvents } from "./commands/events.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addContext } from "./commands/nats.ts";
@@ -105,6 +106,7 @@ export function createProgram(): Command {
   addEvents(program);
   program.commandsGroup("Other:");
   addContext(program);
+  addDrain(program);
   addCompletion(program);
   addHelp(program);
   for (const command of program.commands)

@@ -7,6 +7,7 @@ import {
   InternalError,
   NotFoundError,
   newUuidV7,
+  PermissionDeniedError,
   POOL_VERBS,
   type PoolEvent,
   randomName,
@@ -273,15 +274,24 @@ export class Mesh implements AsyncDisposable {
     return events(this.#caller, filter);
   }
 
-  /** Stops new acquires (`on: false`: allows them again), and with `releaseAll` ends all sandboxes. For the pool's
+  /** Stops new acquires (`on: false`: allows them again), and with `releaseAll` ends all sandboxes. For an
    * operator; throws PermissionDeniedError for others. */
-  drain(
+  async drain(
     options: { on?: boolean; releaseAll?: boolean; signal?: AbortSignal } = {},
   ): Promise<AnswerOf<(typeof POOL_VERBS)["drain"]>> {
     const { on = true, releaseAll = false, signal, ...rest } = given(options);
     nothingElse(rest);
     const request = { on, release_all: releaseAll };
-    return this.#caller.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
+    try {
+      return await this.#caller.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
+    } catch (error) {
+      if (!(error instanceof PermissionDeniedError) || error.reason !== "publish") throw error;
+      const { message, reason } = error;
+      throw new PermissionDeniedError(`only an operator may drain the pool: ${message}`, {
+        reason,
+        cause: error,
+      });
+    }
   }
 
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release

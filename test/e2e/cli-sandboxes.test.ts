@@ -86,6 +86,23 @@ describe("a sandbox that is kept", () => {
     expect((await here.sandmesh("renew", "nosuch")).code).toBe(3);
   });
 
+  test("drain is refused to users with words, and an operator drains, and takes that back", async () => {
+    const refused = await here.sandmesh("--json", "drain", "--release-all");
+    expect(refused.code).toBe(1);
+    expect(JSON.parse(refused.stdout)).toMatchObject({
+      error: { code: "permission_denied", reason: "publish" },
+    });
+    expect(refused.stderr).toContain("only an operator may drain the pool");
+    const asOperator = ["drain", "--creds", join(here.home, "operator.creds")];
+    expect((await here.sandmesh(...asOperator)).stdout).toMatch(/^draining, \d+ sandbox(es)? left\n$/);
+    try {
+      expect((await here.sandmesh("acquire", "host")).stderr).toContain("draining");
+    } finally {
+      expect(JSON.parse((await here.sandmesh("--json", ...asOperator, "--off")).stdout).draining).toBe(false);
+    }
+    await here.acquired();
+  });
+
   test("release --json tells of each what became of it, also where one never was", async () => {
     const id = await here.acquired();
     const ran = await here.sandmesh("release", "--json", id, "nosuch");

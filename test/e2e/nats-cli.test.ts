@@ -27,6 +27,8 @@ afterAll(async () => {
 async function context(responder: string): Promise<void> {
   const ran = await mesh.sandmeshWith({ env: { XDG_CONFIG_HOME: config } }, "context", responder);
   expect(ran).toMatchObject({ code: 0, stdout: `sandmesh-${responder}\n` });
+  // What it does not say itself.
+  expect(ran.stderr).toContain(`for ${responder} alone`);
 }
 
 /** `nats --context sandmesh-RESPONDER ARGUMENTS…` */
@@ -154,6 +156,38 @@ test("what happens can be watched", async () => {
   for (const what of ["creating", "granted", "leased", "released"])
     expect(seen).toContain(`evt.v1.default.run.me.${what}`);
   expect(seen).toContain(`evt.v1.default.sbx.${sandbox}.ready`);
+});
+
+test("nobody drains the pool but its operator, whose name no other can take on", async () => {
+  const { sandbox } = await acquired();
+  const drain = ["pool.v1.default.drain", '{"on":true,"release_all":true}'];
+  const names = ["operator", "me", "pool", "root"].map((user) => `rep.v1.default.pool.${user}.x`);
+  for (const reply of names) {
+    const posing = await nats("pool", "pub", ...drain, "--reply", reply);
+    expect([posing.code, posing.stderr]).toEqual([
+      1,
+      expect.stringContaining("Permissions Violation for Publish"),
+    ]);
+  }
+  const honest = await nats("pool", "req", ...drain, "--raw", "--timeout", "1s");
+  expect([honest.stdout, honest.stderr]).toEqual([
+    "",
+    expect.stringContaining("Permissions Violation for Publish"),
+  ]);
+  expect((await ask(ListAnswer, "pool", "list", "")).sandboxes).toMatchObject([{ sandbox, state: "leased" }]);
+  await acquired();
+
+  const asOperator = ["--creds", join(mesh.home, "operator.creds"), "context", "pool"];
+  const written = await mesh.sandmeshWith({ env: { XDG_CONFIG_HOME: config } }, ...asOperator);
+  expect(written).toMatchObject({ code: 0, stdout: "sandmesh-pool-operator\n" });
+  const drained = (body: string) =>
+    nats("pool-operator", "req", "pool.v1.default.drain", body, "--raw").then(({ stdout }) =>
+      JSON.parse(stdout),
+    );
+  expect(await drained('{"on":true}')).toEqual({ draining: true, remaining: 2 });
+  expect((await ask(Refused, "pool", "acquire", '{"spec":{"image":"host"}}')).error.code).toBe("draining");
+  expect(await drained('{"on":false}')).toEqual({ draining: false, remaining: 2 });
+  expect(await ask(ReleaseAnswer, "pool", "release", '{"run":"me"}')).toMatchObject({ released: 2 });
 });
 
 test("a wrong request is told with the field at fault, in JSON", async () => {

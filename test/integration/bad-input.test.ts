@@ -115,7 +115,8 @@ test.each(Object.keys(SANDBOX_VERBS))("the daemon's %s", async (verb) => {
   await unharmed();
 });
 
-test.each(Object.keys(POOL_VERBS))("the pool's %s", async (verb) => {
+// `drain` the server refuses to users, whatever it says; pool/service/fuzz.test.ts asks it as an operator.
+test.each(Object.keys(POOL_VERBS).filter((verb) => verb !== "drain"))("the pool's %s", async (verb) => {
   await fuzz("pool", poolSubject(TENANT, verb), verb);
   await unharmed();
 });
@@ -203,7 +204,7 @@ test("an id with a dot, a wildcard or a space is refused before it becomes a sub
 });
 
 test("wrong, foreign and expired credentials are refused, typed", async () => {
-  const keys = keyRingOf(parseOperatorKeys(readFileSync(join(mesh.home, "nats", "keys.json"), "utf8")));
+  const keys = keyRingOf(parseOperatorKeys(readFileSync(join(mesh.home, "nats", "keys.json"), "utf8")).keys);
   const good = keys.mintUser({ tenant: TENANT, user: "me" });
   const other = keys.mintUser({ tenant: TENANT, user: "you" });
   const [head, claims] = good.jwt.split(".");

@@ -100,7 +100,10 @@ print("handed over" if data or fds else "nothing")
   test("its keys and credentials cannot be seen", async () => {
     const secret = readFileSync(mesh.credentials, "utf8").match(/SU[A-Z2-7]{40,}/)?.[0] ?? "none";
     expect(secret).not.toBe("none");
-    expect((await box.exec(`cat ${mesh.credentials} ${mesh.home}/pool/keys.json`)).ok).toBe(false);
+    const { home } = mesh;
+    for (const file of [mesh.credentials, `${home}/operator.creds`, `${home}/pool/keys.json`]) {
+      expect([file, existsSync(file), (await box.exec(["cat", file])).ok]).toEqual([file, true, false]);
+    }
     expect(await said(`ls -A ${mesh.home} 2>/dev/null | wc -l`)).toBe("0\n");
   });
 });

@@ -152,7 +152,7 @@ export const StatusAnswer = v.object({
   providers: v.array(v.object({ name: Id, sandboxes: whole("That it has now, ours or orphaned") })),
 });
 
-/** `drain`: no new acquires; `off` ends it. Only the pool's operator may (the user named in the pool's settings). */
+/** `drain`: no new acquires; `off` ends it. Only an operator may: the server refuses it of everyone else. */
 export const DrainRequest = v.object({
   version: Version,
   on: v.optional(v.boolean(), true),

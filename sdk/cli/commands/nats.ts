@@ -9,6 +9,7 @@ import {
 import { settingsOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { forgetContextsBut, writeContext } from "../nats-contexts.ts";
+import { dim } from "../output.ts";
 
 export function addContext(program: Command): void {
   program
@@ -32,6 +33,9 @@ export function addContext(program: Command): void {
             ? `${poolSubject(settings.tenant, "list")} '{}'`
             : `${sandboxSubject(settings.tenant, id, "sh")} 'echo hello'`;
         output.note(`nats --context ${name} req ${subject}`);
+        output.note(
+          dim(`for ${id} alone: where another is asked under it, the nats CLI waits, and says nothing`),
+        );
         return EXIT.ok;
       });
     });

@@ -19,7 +19,7 @@ from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .burst import acquire_many
 from .closing import give_back_all, while_present
-from .errors import ConnectionError, NotFoundError, SandboxLostError
+from .errors import ConnectionError, NotFoundError, PermissionDeniedError, SandboxLostError
 from .events import Event, What, events
 from .runs import Run
 from .sandboxes import Sandbox, SandboxInfo, grant_of, info_of
@@ -293,9 +293,14 @@ class Mesh:
         return events(self._caller, run, sandbox, what)
 
     async def drain(self, on: bool = True, *, release_all: bool = False) -> dict[str, Any]:
-        """Stops new acquires (``on=False``: allows them again), and with ``release_all`` ends all sandboxes. For the
-        pool's operator; raises PermissionDeniedError for others."""
-        return await self._caller.pool("drain", {"on": on, "release_all": release_all}, timeout=_RELEASE_S)
+        """Stops new acquires (``on=False``: allows them again), and with ``release_all`` ends all sandboxes. For an
+        operator; raises PermissionDeniedError for others."""
+        try:
+            return await self._caller.pool("drain", {"on": on, "release_all": release_all}, timeout=_RELEASE_S)
+        except PermissionDeniedError as error:
+            if error.reason != "publish":
+                raise
+            raise PermissionDeniedError(f"only an operator may drain the pool: {error}", reason="publish") from error
 
     async def close(self) -> None:
         """Releases all that this connection holds, waits until it is gone, and closes. Does nothing the second time.

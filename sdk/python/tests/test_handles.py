@@ -217,11 +217,12 @@ async def test_a_detached_sandbox_is_neither_released_nor_renewed(backend: Backe
     await until_async("its lease lapses", lambda: backend.made == [])
 
 
-async def test_only_the_operator_drains(backend: Backend) -> None:
-    credentials = backend.order("user_credentials", user="root")["credentials"]
+async def test_only_an_operator_drains_and_others_are_told_at_once(backend: Backend) -> None:
+    credentials = backend.order("operator_credentials")["credentials"]
     async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials) as root:
-        with pytest.raises(sandmesh.PermissionDeniedError):
-            await mesh.drain()
+        with pytest.raises(sandmesh.PermissionDeniedError, match="only an operator may drain") as refused:
+            await mesh.drain(release_all=True)
+        assert refused.value.reason == "publish"
         assert (await root.drain())["draining"] is True
         try:
             with pytest.raises(sandmesh.DrainingError):

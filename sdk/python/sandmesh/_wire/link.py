@@ -227,7 +227,7 @@ class Link:
         log.debug("nats: %s", error)
         violation = _VIOLATION.search(str(error))
         if violation is not None:
-            denied = PermissionDeniedError(f"the server does not let {self.user} publish to {violation[1]}")
+            denied = PermissionDeniedError(f"this credential may not publish to {violation[1]}", reason="publish")
             for stream in list(self._streams.values()):
                 if stream.subject == violation[1]:
                     stream.fail(denied)
