@@ -124,13 +124,17 @@ export function addDoctor(program: Command): void {
         const rows = findings.map(({ check, ok, detail, fix }) => [
           ok ? green("ok") : red("no"),
           check,
-          fix === undefined || ok ? detail : `${detail} (${fix})`,
+          inOneLine(fix === undefined || ok ? detail : `${detail} (${fix})`),
         ]);
         await output.result(findings, table(["", "CHECK", "DETAIL"], rows));
         if (findings.some((finding) => finding.needed && !finding.ok)) process.exitCode = 1;
       });
     });
 }
+
+/** Of a list, which has an item a line. */
+const inOneLine = (text: string): string =>
+  text.replace("\n- ", ": ").replaceAll("\n- ", "; ").replaceAll("\n", " ");
 
 export function addConfig(program: Command): void {
   program

@@ -289,6 +289,14 @@ describe("usage", () => {
     expect({ code: ran.code, stderr: ran.stderr }).toEqual({ code: 0, stderr: "" });
   });
 
+  test("doctor tells a list of what was tried in one line of its table", async () => {
+    const env = { SANDMESH_NATS_SERVER: "/no/such/nats-server" };
+    const { code, stdout } = await here.sandmeshWith({ env }, "doctor");
+    expect(code).toBe(1);
+    expect(stdout).toMatch(/^no +nats-server +.*tried: SANDMESH_NATS_SERVER: .*$/m);
+    expect(stdout).not.toContain("\\x0a");
+  });
+
   test("doctor, config and version answer, also as JSON", async () => {
     expect((await here.sandmesh("doctor")).code).toBe(0);
     const settings = JSON.parse((await here.sandmesh("--json", "config")).stdout);

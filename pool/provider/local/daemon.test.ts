@@ -22,11 +22,13 @@ import { makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { Cgroups, detect } from "./cgroups.ts";
+import { diagnose } from "./diagnose.ts";
 import { kill } from "./processes.ts";
 import { Bench, relayPid, requestFor, signal } from "./testing.ts";
 
 setDefaultTimeout(120_000);
 
+const SHARED = "isolation of ";
 const { enforced } = new Cgroups("sandmesh-test");
 const grouped = detect().some(({ version }) => version === 2);
 
@@ -110,6 +112,14 @@ describe.if(process.getuid?.() === 0)("the real daemon", () => {
     expect(info.hostname).toBe("sb-host");
     expect(info.not_isolated).toEqual(bench.provider.notIsolated(requestFor("sb-host", limits).spec));
     if (info.memory_limit_bytes !== undefined) expect(info.memory_limit_bytes).toBe(limits.memory_bytes);
+  });
+
+  test("doctor says of a sandbox that asks for nothing what that says of itself, and no more isolation", async () => {
+    const told = (await diagnose(bench.stateDir)).filter(({ check }) => check.startsWith(SHARED));
+    const words = told.map(({ check, ok, detail }) => [`${check.slice(SHARED.length)}: ${detail}`, ok]);
+    const shared = bench.provider.notIsolated({ image: "host" });
+    expect(shared.length).toBeGreaterThan(2);
+    expect(words).toEqual(shared.map((each) => [each, false]));
   });
 
   test("its connection does not go through the relay, which may stand still, and comes again by it", async () => {

@@ -5,8 +5,9 @@ import { release } from "node:os";
 import { dirname, join } from "node:path";
 import { CONTROLLERS, type Controller, detect, type Hierarchy } from "./cgroups.ts";
 import { diskNeeds } from "./disk.ts";
-import { countsByNamespace } from "./limits.ts";
+import { countsByNamespace, Limits } from "./limits.ts";
 import { findPython } from "./python.ts";
+import { notIsolated } from "./spec.ts";
 
 export interface Check {
   check: string;
@@ -17,7 +18,19 @@ export interface Check {
 
 /** Each check tries the thing itself. Where `stateDir` is not there yet, its nearest folder that is; nothing is left. */
 export async function diagnose(stateDir: string): Promise<Check[]> {
-  return [kernel(), privilege(), await python(), await namespaces(), await overlay(stateDir), ...cgroups()];
+  const tried = [kernel(), privilege(), await python(), await namespaces(), await overlay(stateDir)];
+  return [...tried, ...cgroups(), ...shared()];
+}
+
+/** What a sandbox of image host that asks for nothing shares with others, in the words of its `info`. */
+function shared(): Check[] {
+  const root = process.getuid?.() === 0;
+  const limits = new Limits(new Set(detect().flatMap(({ controllers }) => controllers)), root);
+  const { enforced, disk } = limits;
+  return notIsolated(limits.of({ image: "host" }), { root, enforced, disk }).map((words) => {
+    const [, what = words, detail = ""] = /^(.*?): (.*)$/s.exec(words) ?? [];
+    return { check: `isolation of ${what}`, ok: false, detail };
+  });
 }
 
 function kernel(): Check {
@@ -31,7 +44,7 @@ function kernel(): Check {
 function privilege(): Check {
   const uid = process.getuid?.();
   return uid === 0
-    ? { check: "privilege", ok: true, detail: "root: full isolation but for user ids" }
+    ? { check: "privilege", ok: true, detail: "root" }
     : {
         check: "privilege",
         ok: true,
