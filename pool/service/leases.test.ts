@@ -122,6 +122,18 @@ test("a release of what never was is told from one of what is gone already", asy
   expect(await ann.release({ sandbox: "sb-0000000000000" })).toMatchObject({ released: 0, known: 0 });
 });
 
+test("a release that is asked again while the removal goes on does not say that nothing was released", async () => {
+  await using mesh = await testMesh();
+  mesh.provider.script = () => ({ removeFailures: 2 });
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  const answers = await Promise.all([ann.release({ sandbox }), ann.release({ sandbox })]);
+  expect(answers).toEqual([
+    { released: 1, known: 1 },
+    { released: 1, known: 1 },
+  ]);
+});
+
 test("a removal that fails is tried until it succeeds, and only then is the release answered", async () => {
   await using mesh = await testMesh();
   mesh.provider.script = () => ({ removeFailures: 4 });

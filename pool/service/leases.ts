@@ -131,7 +131,10 @@ export class Leases {
   #releaseAll(all: readonly Live[], reply: ReplyTo, wait: boolean): void {
     let released = 0;
     for (const live of all) {
-      if (isEnding(live.record.state) || live.record.state === "gone") continue;
+      const { state, end } = live.record;
+      // Who waits for a long removal asks again: that answer must not say that nothing was released.
+      if (isEnding(state) && end?.reason === RELEASED.reason) released++;
+      if (isEnding(state) || state === "gone") continue;
       released++;
       this.#sandboxes.apply(live, RELEASED);
     }

@@ -88,7 +88,7 @@ export const ReleaseRequest = v.pipe(
   ),
 );
 export const ReleaseAnswer = v.object({
-  released: whole("Sandboxes that this call ended"),
+  released: whole("Sandboxes that this call ended, or one before it that is under way yet"),
   known: v.optional(
     whole("Sandboxes that it stands for, also one that has ended; that is remembered for a while"),
   ),
