@@ -71,9 +71,9 @@ export async function watchPods(
   let version = (await listed(api, selector, 1)).metadata.resourceVersion;
   const once = async (): Promise<void> => {
     const from = `labelSelector=${encodeURIComponent(selector)}&watch=1&resourceVersion=${version}`;
-    for await (const text of api.lines(`${PODS}?${from}`, stop.signal, SILENT_MS)) {
-      if (text === "") continue;
-      const { type, object } = v.parse(Line, JSON.parse(text));
+    for await (const line of api.watch({ path: `${PODS}?${from}` }, stop.signal, SILENT_MS)) {
+      if (line.length === 0) continue;
+      const { type, object } = v.parse(Line, JSON.parse(String(line)));
       if (type === "ERROR") throw new Error(`the watch on ${selector} cannot go on: ${object.message}`);
       version = object.metadata.resourceVersion;
       heed(type === "DELETED" ? "gone" : "seen", object);

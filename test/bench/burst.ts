@@ -1,7 +1,7 @@
-// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]`: N sandboxes at once, by
+// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once]`: N sandboxes at once, by
 // CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons twice, and ours
 // twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean
-// over the rounds.
+// over the rounds.   --once: no second bursts, for numbers where each takes minutes.
 
 import { progress, round } from "./bench.ts";
 import type { Cpu } from "./burst-account.ts";
@@ -11,7 +11,7 @@ import { type BurstOptions, ourBurst } from "./burst-ours.ts";
 import { type Floor, plainBurst, type WiredFloor, wiredBursts } from "./burst-plain.ts";
 import { inTime } from "./burst-wait.ts";
 
-const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R]";
+const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once]";
 /** As test/cluster/kwok makes them. */
 const PODS_A_NODE = 500;
 /** Longer than all its parts may take; something is broken that none of them foresees. */
@@ -21,18 +21,23 @@ function parsed() {
   const numbers: number[] = [];
   let placement: BurstOptions["placement"] = "scheduler";
   let rounds = 2;
+  let once = false;
   for (let words = process.argv.slice(2); words.length > 0; ) {
     const [word = "", ...rest] = words;
     const [next = ""] = rest;
     words = word === "--placement" || word === "--rounds" ? rest.slice(1) : rest;
     if (word === "--json") continue;
+    if (word === "--once") {
+      once = true;
+      continue;
+    }
     if (word === "--placement" && (next === "scheduler" || next === "direct")) placement = next;
-    else if (word === "--rounds" && /^[1-9]\d*$/.test(next)) rounds = Math.max(2, Number(next));
+    else if (word === "--rounds" && /^[1-9]\d*$/.test(next)) rounds = Number(next);
     else if (/^[1-9]\d*$/.test(word) && numbers.length < 2) numbers.push(Number(word));
     else throw new Error(`cannot read ${word} ${next}; usage: ${USAGE}`);
   }
   const [n = 500, clients = 8] = numbers;
-  return { n, clients, placement, rounds };
+  return { n, clients, placement, rounds, once };
 }
 
 async function roomFor(n: number): Promise<void> {
@@ -64,7 +69,7 @@ function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly Wir
 }
 
 async function burst() {
-  const { n, clients, placement, rounds } = parsed();
+  const { n, clients, placement, rounds, once } = parsed();
   await roomFor(n);
   const plain: Floor[] = [];
   const wired: WiredFloor[] = [];
@@ -74,11 +79,11 @@ async function burst() {
     progress(`round ${i + 1} of ${rounds}: ${n} plain pods`);
     plain.push(await plainBurst(n));
     progress(`  ${JSON.stringify(plain.at(-1))}; ${n} plain pods with daemons`);
-    const [cold, warm] = await wiredBursts(n);
+    const [cold, warm] = await wiredBursts(n, once);
     wired.push(cold);
-    wiredAgain.push(warm);
+    if (warm !== undefined) wiredAgain.push(warm);
     progress(`  ${JSON.stringify([cold, warm])}; ${n} sandboxes for ${clients} clients`);
-    ours.push(await ourBurst({ n, clients, placement, end: i % 2 === 0 ? "kill" : "exit" }));
+    ours.push(await ourBurst({ n, clients, placement, once, end: i % 2 === 0 ? "kill" : "exit" }));
     progress(`  ${JSON.stringify(ours.at(-1))}`);
   }
   type Ours = (typeof ours)[number];
@@ -87,10 +92,8 @@ async function burst() {
   const seconds = (floors: readonly Pick<Floor, "allS">[]) => floors.map(({ allS }) => round(allS, 2));
   const [plainS, wiredS] = [mean(seconds(plain)), mean(seconds(wired))];
   const allS = mean(of((each) => each.all_s));
-  const again = ratios(
-    ours.map((each) => ({ allS: each.again_s, cpu: each.again_cpu })),
-    wiredAgain,
-  );
+  const oursAgain = ours.flatMap(({ again }) => again ?? []);
+  const again = once ? undefined : ratios(oursAgain, wiredAgain);
   return {
     n,
     clients,
@@ -111,7 +114,7 @@ async function burst() {
     double: sum(of((each) => each.double)),
     left: sum(of((each) => each.left)),
     zero_after_kill_s: mean(of((each) => each.zero_after_kill_s)),
-    left_at_exit: sum(of((each) => each.left_at_exit)),
+    left_at_exit: rounds > 1 ? sum(of((each) => each.left_at_exit)) : undefined,
     rounds,
     boot_median_ms: BOOT.bootMedianMs,
     boot_sigma: BOOT.bootSpread,
@@ -120,14 +123,14 @@ async function burst() {
     alls_s: of((each) => each.all_s),
     again_floors_wired_s: seconds(wiredAgain),
     again_floors_used_s: seconds(wiredAgain.map(({ used }) => used)),
-    again_alls_s: of((each) => each.again_s),
-    again_ratio: again.ratio,
-    again_ratio_used: again.ratio_used,
-    again_cpu_ratio: again.cpu_ratio,
-    again_cpu_ratio_used: again.cpu_ratio_used,
+    again_alls_s: seconds(oursAgain),
+    again_ratio: again?.ratio,
+    again_ratio_used: again?.ratio_used,
+    again_cpu_ratio: again?.cpu_ratio,
+    again_cpu_ratio_used: again?.cpu_ratio_used,
     cpu_ratio_plain: round(cpuOf(ours) / cpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
-    again_cpu_s: ours.at(-1)?.again_cpu,
+    again_cpu_s: oursAgain.at(-1)?.cpu,
     wired_cpu_s: wired.at(-1)?.cpu,
     again_wired_cpu_s: wiredAgain.at(-1)?.cpu,
     again_used_cpu_s: wiredAgain.at(-1)?.used.cpu,

@@ -34,7 +34,7 @@ const stop = new AbortController();
 const told: string[] = [];
 const watching = (async () => {
   const path = `${PATH}?watch=1&allowWatchBookmarks=true`;
-  for await (const line of transport.lines(path, stop.signal, SILENT_MS)) told.push(line);
+  for await (const line of transport.watch({ path }, stop.signal, SILENT_MS)) told.push(String(line));
 })().catch((error: unknown) => {
   if (!stop.signal.aborted) throw error;
 });

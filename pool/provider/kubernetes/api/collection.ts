@@ -1,6 +1,7 @@
 // One kind of object in one place of the API, by a label: listed by pages, and watched. What is answered is parsed.
 import * as v from "valibot";
 import { check, ProviderError } from "../../../../broker/contract/index.ts";
+import { eventOf } from "./objects.ts";
 import { errorOf } from "./status.ts";
 import type { Transport } from "./transport.ts";
 
@@ -31,14 +32,18 @@ export class Collection<T> {
   /** Of a line of the watch. */
   readonly #changed: v.GenericSchema<unknown, { object: T }>;
 
-  /** `what`: in the words of an error. */
+  readonly #accept: string;
+
+  /** `what`: in the words of an error. `accept`: the form in which it is told. */
   constructor(
     transport: Transport,
     path: string,
     selector: string,
     schema: v.GenericSchema<unknown, T>,
     what: string,
+    accept = "application/json",
   ) {
+    this.#accept = accept;
     this.#transport = transport;
     this.#path = path;
     this.#selector = encodeURIComponent(selector);
@@ -58,7 +63,8 @@ export class Collection<T> {
     for (;;) {
       const more = next === undefined ? "" : `&continue=${encodeURIComponent(next)}`;
       const path = `${this.#path}?labelSelector=${this.#selector}&limit=${PAGE}${more}`;
-      const reply = await this.#transport.request({ method: "GET", path }, signal, true);
+      const request = { method: "GET" as const, path, accept: this.#accept };
+      const reply = await this.#transport.request(request, signal, true);
       if (reply.status === 410 && next !== undefined) {
         // The pages' snapshot was compacted away: from the start.
         items.length = 0;
@@ -80,15 +86,20 @@ export class Collection<T> {
     const seconds = Math.round(WATCH_S * (1 + Math.random() / 2));
     const query = `watch=1&allowWatchBookmarks=true&timeoutSeconds=${seconds}`;
     const path = `${this.#path}?labelSelector=${this.#selector}&resourceVersion=${version}&${query}`;
-    for await (const text of this.#transport.lines(path, signal, WATCH_SILENT_MS)) {
-      if (text !== "") yield lineOf(text, this.#changed, this.#what);
+    const request = { path, accept: this.#accept };
+    for await (const told of this.#transport.watch(request, signal, WATCH_SILENT_MS)) {
+      if (told.length > 0) yield lineOf(told, this.#changed, this.#what);
     }
   }
 }
 
-function lineOf<T>(text: string, changed: v.GenericSchema<unknown, { object: T }>, what: string): Line<T> {
+function lineOf<T>(
+  told: string | Uint8Array,
+  changed: v.GenericSchema<unknown, { object: T }>,
+  what: string,
+): Line<T> {
   try {
-    const line: unknown = JSON.parse(text);
+    const line: unknown = typeof told === "string" ? JSON.parse(told) : eventOf(told);
     const { type } = check(Kind, line);
     if (type === "BOOKMARK") return { type, version: check(Bookmark, line).object.metadata.resourceVersion };
     if (type === "ERROR") return { type, ...check(Refusal, line).object };

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { check, ProviderError } from "../../../../broker/contract/index.ts";
 import { PodView } from "../observe.ts";
 import { Collection } from "./collection.ts";
+import { BINARY_OR_JSON } from "./objects.ts";
 import { errorOf } from "./status.ts";
 import type { ApiReply, Transport } from "./transport.ts";
 
@@ -18,14 +19,14 @@ export class PodApi {
     this.#transport = transport;
     this.#path = `/api/v1/namespaces/${namespace}/pods`;
     this.#mesh = meshLabel;
-    this.all = new Collection(transport, this.#path, meshLabel, PodView, "pods");
+    this.all = new Collection(transport, this.#path, meshLabel, PodView, "pods", BINARY_OR_JSON);
   }
 
   /** `taken`: there is a pod of that name. Throws the error that the refusal means. */
   async create(pod: V1Pod, sandbox: string, signal: AbortSignal): Promise<PodView | "taken"> {
     // The name is never used again, so to send it twice makes no second pod.
     const reply = await this.#transport.request(
-      { method: "POST", path: this.#path, body: pod },
+      { method: "POST", path: this.#path, body: pod, accept: BINARY_OR_JSON },
       signal,
       true,
     );
@@ -43,7 +44,7 @@ export class PodApi {
 
   async get(sandbox: string, signal: AbortSignal): Promise<PodView | undefined> {
     const reply = await this.#transport.request(
-      { method: "GET", path: `${this.#path}/${sandbox}` },
+      { method: "GET", path: `${this.#path}/${sandbox}`, accept: BINARY_OR_JSON },
       signal,
       true,
     );
@@ -66,7 +67,8 @@ export class PodApi {
       ...(graceSeconds === undefined ? {} : { gracePeriodSeconds: graceSeconds }),
     };
     const path = `${this.#path}/${sandbox}`;
-    const reply = await this.#transport.request({ method: "DELETE", path, body }, signal, true);
+    const request = { method: "DELETE" as const, path, body, accept: BINARY_OR_JSON };
+    const reply = await this.#transport.request(request, signal, true);
     // 409: the name is another pod's by now. 404: gone.
     if (reply.status === 404 || (reply.status === 409 && uid !== undefined)) return undefined;
     if (reply.status >= 300) throw errorOf(reply, `deleting sandbox ${sandbox}`, sandbox);
@@ -77,7 +79,8 @@ export class PodApi {
   async deleteAll(names: readonly string[], nameLabel: string, signal: AbortSignal): Promise<void> {
     const selector = encodeURIComponent(`${this.#mesh},${nameLabel} in (${names.join(",")})`);
     const path = `${this.#path}?labelSelector=${selector}`;
-    const reply = await this.#transport.request({ method: "DELETE", path }, signal, true);
+    const request = { method: "DELETE" as const, path, accept: BINARY_OR_JSON };
+    const reply = await this.#transport.request(request, signal, true);
     if (reply.status >= 300) throw errorOf(reply, `deleting ${names.length} sandboxes`);
   }
 }

@@ -147,14 +147,14 @@ test("lines of a watch come whole, also where they are cut anywhere between", as
       response.end();
     },
   ]);
-  const found: string[] = [];
-  for await (const line of transport.lines("/watch", signal, 5_000)) found.push(line);
+  const found: (string | Uint8Array)[] = [];
+  for await (const line of transport.watch({ path: "/watch" }, signal, 5_000)) found.push(line);
   expect(found).toEqual(['{"a":1}', '{"b":"ä"}']);
 });
 
 test("a watch that is refused says with which status; one that falls silent ends", async () => {
   const refused = await against([json(410)]);
-  const first = refused.transport.lines("/watch", signal, 5_000).next();
+  const first = refused.transport.watch({ path: "/watch" }, signal, 5_000).next();
   await expect(first).rejects.toMatchObject({ status: 410 });
   const silent = await against([
     (_request, response) => {
@@ -162,7 +162,7 @@ test("a watch that is refused says with which status; one that falls silent ends
       response.write("{}\n");
     },
   ]);
-  const lines = silent.transport.lines("/watch", signal, 50);
+  const lines = silent.transport.watch({ path: "/watch" }, signal, 50);
   expect((await lines.next()).value).toBe("{}");
   await expect(lines.next()).rejects.toThrow();
 });

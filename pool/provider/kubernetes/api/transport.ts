@@ -4,6 +4,8 @@ import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { CanceledError, ProviderError } from "../../../../broker/contract/index.ts";
 import type { Access } from "./access.ts";
+import { BINARY, objectOf } from "./objects.ts";
+import { frames, lines } from "./split.ts";
 
 export interface ApiRequest {
   method: "GET" | "POST" | "DELETE" | "PATCH";
@@ -11,6 +13,8 @@ export interface ApiRequest {
   body?: object;
   /** Of the body; default JSON. */
   contentType?: string;
+  /** Of the answer; default JSON. */
+  accept?: string;
 }
 
 export interface ApiReply {
@@ -34,7 +38,7 @@ const RETRY_BASE_MS = 100;
 const RETRY_MAX_MS = 5_000;
 const MAX_REPLY_BYTES = 64 * 1024 * 1024;
 
-type Sent = { status: number; text: string; retryAfterMs: number | undefined };
+type Sent = { status: number; body: unknown; retryAfterMs: number | undefined };
 
 export class Transport {
   readonly #access: Access;
@@ -78,10 +82,10 @@ export class Transport {
       await wait(this.#quietUntil - performance.now(), signal);
       let pauseMs = backoffMs(tries);
       try {
-        const { status, text, retryAfterMs } = await this.#send(request, signal, refused);
+        const { status, body, retryAfterMs } = await this.#send(request, signal, refused);
         const again = status === 429 || (status === 401 && !refused) || (status === 503 && repeatable);
         if (!again || tries === MAX_TRIES) {
-          return { status, body: parse(text), ...(unanswered ? { afterUnanswered: true } : {}) };
+          return { status, body, ...(unanswered ? { afterUnanswered: true } : {}) };
         }
         refused ||= status === 401;
         if (retryAfterMs !== undefined) pauseMs = retryAfterMs * (1 + Math.random() / 4);
@@ -110,7 +114,7 @@ export class Transport {
     const parts: Buffer[] = [];
     let size = 0;
     for await (const part of response) {
-      const bytes = Buffer.from(part);
+      const bytes = bufferOf(part);
       size += bytes.length;
       if (size > MAX_REPLY_BYTES) throw new ProviderError("the API server's answer is too long");
       parts.push(bytes);
@@ -118,11 +122,12 @@ export class Transport {
     if (either.aborted) throw either.reason;
     const after = Number(response.headers["retry-after"]);
     const retryAfterMs = Number.isFinite(after) && after >= 0 ? Math.min(after, 60) * 1000 : undefined;
-    return { status: response.statusCode ?? 0, text: Buffer.concat(parts).toString("utf8"), retryAfterMs };
+    const body = parse(Buffer.concat(parts), isBinary(response));
+    return { status: response.statusCode ?? 0, body, retryAfterMs };
   }
 
   async #open(
-    { method, path, body, contentType = "application/json" }: ApiRequest,
+    { method, path, body, contentType = "application/json", accept = "application/json" }: ApiRequest,
     signal: AbortSignal,
     agent: https.Agent | http.Agent | undefined,
     anew = false,
@@ -132,7 +137,7 @@ export class Transport {
     const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
     const headers = {
       ...credentials.headers,
-      accept: "application/json",
+      accept,
       "user-agent": "sandmesh-pool",
       ...(content === undefined ? {} : { "content-type": contentType, "content-length": content.length }),
     };
@@ -157,27 +162,28 @@ export class Transport {
     });
   }
 
-  /** The lines of a watch, until the server or `signal` ends it, or nothing came for `silentMs`. A connection of its
-   * own, beside `maxRequests`. Throws ProviderError; `status` 200 is the only one that has lines. */
-  async *lines(path: string, signal: AbortSignal, silentMs: number): AsyncGenerator<string, void> {
+  /** What a watch tells, until the server or `signal` ends it, or nothing came for `silentMs`: lines of JSON, or frames of
+   * what else was asked for. A connection of its own, beside `maxRequests`. Throws ProviderError; `status` 200 is the only
+   * one that has any. */
+  async *watch(
+    request: Pick<ApiRequest, "path" | "accept">,
+    signal: AbortSignal,
+    silentMs: number,
+  ): AsyncGenerator<string | Uint8Array, void> {
     const silence = new AbortController();
     let timer = setTimeout(() => silence.abort(), silentMs);
     try {
       const either = AbortSignal.any([signal, silence.signal]);
-      const response = await this.#open({ method: "GET", path }, either, undefined);
+      const response = await this.#open({ method: "GET", ...request }, either, undefined);
       if (response.statusCode !== 200) {
         response.resume();
         throw new WatchRefused(response.statusCode ?? 0);
       }
-      let rest = "";
-      response.setEncoding("utf8");
+      const split = isBinary(response) ? frames() : lines();
       for await (const part of response) {
         clearTimeout(timer);
         timer = setTimeout(() => silence.abort(), silentMs);
-        const text = rest + String(part);
-        const found = text.split("\n");
-        rest = found.pop() ?? "";
-        yield* found;
+        yield* split(bufferOf(part));
       }
     } finally {
       clearTimeout(timer);
@@ -236,9 +242,15 @@ export function backoffMs(tries: number): number {
   return Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (tries - 1)) * (0.5 + Math.random());
 }
 
-function parse(text: string): unknown {
+const isBinary = ({ headers }: IncomingMessage): boolean =>
+  headers["content-type"]?.startsWith(BINARY) === true;
+
+/** Without a copy of what is one. */
+const bufferOf = (part: unknown): Buffer => (Buffer.isBuffer(part) ? part : Buffer.from(String(part)));
+
+function parse(answer: Buffer, binary: boolean): unknown {
   try {
-    return JSON.parse(text);
+    return binary ? objectOf(answer) : JSON.parse(answer.toString("utf8"));
   } catch {
     return undefined; // A proxy's page, or nothing: the status says it all.
   }
