@@ -99,7 +99,7 @@ class Kubernetes implements KubernetesProvider {
     await this.#creation.ended(sandbox);
     const end = this.#informer.awaitGone(sandbox);
     try {
-      const found = await this.#api.delete(sandbox, uid, undefined, signal);
+      const found = this.#asked(sandbox, uid) ?? (await this.#api.delete(sandbox, uid, undefined, signal));
       if (found === undefined) return this.#teller.forgive(sandbox, this.#informer.get(sandbox));
       end.acked(found);
       void end.gone.then(() => this.#removing.delete(found));
@@ -113,6 +113,14 @@ class Kubernetes implements KubernetesProvider {
     } finally {
       end.forget();
     }
+  }
+
+  /** The uid of one that is on its way out since an earlier try. Asked for once more, it would cost a busy API server a write
+   * each, and go no sooner. */
+  #asked(sandbox: string, uid: string | undefined): string | undefined {
+    const pod = this.#informer.get(sandbox)?.metadata;
+    if (pod?.deletionTimestamp === undefined || !this.#removing.has(pod.uid)) return undefined;
+    return uid === undefined || uid === pod.uid ? pod.uid : undefined;
   }
 
   async #goneWithin(gone: Promise<void>, ms: number, signal: AbortSignal): Promise<boolean> {

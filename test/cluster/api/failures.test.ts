@@ -122,6 +122,32 @@ test("a pod that a finalizer holds is told as stuck, and goes once that is gone"
   expect(await place.provider.list(soon())).toEqual([]);
 });
 
+test("a removal that takes longer than a try costs no delete more at each further one", async () => {
+  const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
+  await using place = await Place.open({ podTemplate });
+  const { provider } = place;
+  const sandboxes = [await place.createRunning(), await place.createRunning()];
+  const all = sandboxes.map((sandbox) => ({ sandbox, uid: undefined }));
+  /** How many requests a try costs that is given up after 200 ms. */
+  const costOf = async (work: (signal: AbortSignal) => Promise<void> | undefined): Promise<number> => {
+    const before = provider.requests.sent;
+    await thrown(work(AbortSignal.timeout(200)) ?? Promise.resolve());
+    return provider.requests.sent - before;
+  };
+  await frozen("kwok", async () => {
+    await costOf((signal) => provider.removeMany?.(all, signal));
+    const again = (signal: AbortSignal) =>
+      Promise.all(sandboxes.map((sandbox) => provider.remove(sandbox, undefined, signal))).then(
+        () => undefined,
+      );
+    // The first may come before the watch has told of the deletion, or before its answer.
+    await until("a try that asks for nothing", async () => (await costOf(again)) === 0, 20_000);
+    expect(await costOf(again)).toBe(0);
+  });
+  await provider.removeMany?.(all, soon());
+  expect(await provider.list(soon())).toEqual([]);
+});
+
 test("an API server that is frozen in a burst: each create ends well, once, and the watch goes on", async () => {
   await using place = await Place.open({ requestTimeoutMs: 1_000 });
   await place.createRunning();
