@@ -24,9 +24,8 @@ export interface BurstOptions {
 }
 
 const LEASE_MS = 15_000;
-/** Beyond the lease, until it is called a failure and not a figure. */
-const ZERO_MS = 180_000;
 const START_MS = 60_000;
+/** Until it is called a failure and not a figure. */
 const patienceMs = (n: number): number => 120_000 + n * 200;
 const Acquired = v.object({
   granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
@@ -113,12 +112,12 @@ class Clients {
     );
   }
 
-  async end(how: BurstOptions["end"]): Promise<void> {
+  async end(how: BurstOptions["end"], withinMs: number): Promise<void> {
     for (const { child } of this.#all) {
       if (how === "kill") child.kill("SIGKILL");
       else child.stdin.end();
     }
-    await inTime("the clients to end", ZERO_MS, Promise.all(this.#all.map(({ child }) => child.exited)));
+    await inTime("the clients to end", withinMs, Promise.all(this.#all.map(({ child }) => child.exited)));
   }
 }
 
@@ -134,7 +133,7 @@ export async function ourBurst(options: BurstOptions) {
     await clients.connected();
     return await measured(options, cluster, kubelets, clients);
   } finally {
-    await clients?.end("kill");
+    await clients?.end("kill", START_MS);
     await cluster?.end();
     await kubelets?.stop();
     await disallow();
@@ -173,7 +172,7 @@ async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kub
     bursts.push(await acquired(options, cluster, kubelets, clients));
   }
   progress(`  the clients ${end}`);
-  const ended = await endOf(end, cluster.mesh, clients);
+  const ended = await endOf(options, cluster.mesh, clients);
   const { ours, all, byVerb, byUser } = await writes();
   progress(`  writes, by the metrics: ${JSON.stringify(byVerb)}`);
   progress(`  writes, by the audit log: ${JSON.stringify(byUser)}`);
@@ -193,14 +192,16 @@ async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kub
 }
 
 /** `left`: pods that nothing removes. `left_at_exit`: pods that are there when the last client has returned. */
-async function endOf(how: BurstOptions["end"], mesh: string, clients: Clients) {
+async function endOf({ n, end: how }: BurstOptions, mesh: string, clients: Clients) {
   const api = openApi();
   const selector = `sandmesh.dev/mesh=${mesh}`;
   try {
     const began = performance.now();
-    await clients.end(how);
+    await clients.end(how, patienceMs(n));
     const atExit = how === "exit" ? await podsLeft(api, selector) : undefined;
-    await nonePods(api, selector, LEASE_MS + ZERO_MS).catch((error: unknown) => progress(String(error)));
+    await nonePods(api, selector, LEASE_MS + patienceMs(n)).catch((error: unknown) =>
+      progress(String(error)),
+    );
     const seconds = round((performance.now() - began) / 1000, 2);
     return {
       left: await podsLeft(api, selector),
