@@ -69,9 +69,11 @@ function lazySessions(load: () => Promise<SessionCommands>): SessionCommands {
     loaded = await loading;
     return loaded;
   };
+  /** Behind an open that came first and still loads them. */
+  const begun = async () => (loading === undefined ? undefined : await sessions());
   return {
     open: async (options) => (await sessions()).open(options),
-    close: async (session) => loaded?.close(session) ?? false,
+    close: async (session) => (await begun())?.close(session) ?? false,
     list: () => loaded?.list() ?? [],
     exec(request, sink) {
       if (loaded !== undefined) return loaded.exec(request, sink);
@@ -80,7 +82,7 @@ function lazySessions(load: () => Promise<SessionCommands>): SessionCommands {
         started: "no",
       });
     },
-    closeAll: async (graceMs) => loaded?.closeAll(graceMs),
+    closeAll: async (graceMs) => (await begun())?.closeAll(graceMs),
   };
 }
 

@@ -24,13 +24,13 @@ import { Renewer } from "./renew/renewer.ts";
 import { Run } from "./run.ts";
 import { type Owner, Sandbox } from "./sandbox.ts";
 import type { Settings } from "./settings.ts";
-import { type SpecOptions, specOf } from "./spec.ts";
+import { defined, type SpecOptions, specOf } from "./spec.ts";
 import { Tenure } from "./tenure.ts";
 import { type Duration, milliseconds, timeLimit } from "./units.ts";
 import { Box } from "./wire/box.ts";
 import type { Caller } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
-import { unlessAborted } from "./wire/pause.ts";
+import { stopWith, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
 export interface AcquireOptions extends SpecOptions {
@@ -146,13 +146,17 @@ export class Mesh implements AsyncDisposable {
     checkRequest(POOL_VERBS.acquire.request, request);
     this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
-    const either = signal === undefined ? closing : AbortSignal.any([closing, signal]);
+    const either = stopWith(signal);
+    closing.addEventListener("abort", either.stop);
+    if (closing.aborted) either.stop();
     this.#tenure.enter(run, leaseMs);
     let grant: Awaited<ReturnType<typeof acquire>> | undefined;
     let lifeline: Lifeline | undefined;
     try {
-      grant = await acquire(this.#caller, this.#pulse, request, either, id !== undefined);
+      grant = await acquire(this.#caller, this.#pulse, request, either.signal, id !== undefined);
     } finally {
+      closing.removeEventListener("abort", either.stop);
+      either.end();
       lifeline = this.#tenure.leave(run, grant);
     }
     const { sandbox, generation, incarnation } = grant;
@@ -163,7 +167,8 @@ export class Mesh implements AsyncDisposable {
 
   /**
    * Acquires many at once. Resolves when all are settled, to those that came; where fewer than `atLeast` came, these
-   * are released again and the first error is thrown. `count`: at most a million.
+   * are released again and the first error is thrown (the signal ends the waiting for that; the release goes on).
+   * `count`: at most a million.
    */
   async acquireMany(count: number, options: AcquireManyOptions): Promise<Sandbox[]> {
     if (!Number.isSafeInteger(count) || count < 0 || count > MAX_AT_ONCE)
@@ -174,7 +179,7 @@ export class Mesh implements AsyncDisposable {
     const settled = await Promise.allSettled(Array.from({ length: count }, () => this.acquire(each)));
     const got = settled.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     if (got.length >= atLeast) return got;
-    await Promise.allSettled(got.map((sandbox) => sandbox.release()));
+    await unlessAborted(Promise.allSettled(got.map((sandbox) => sandbox.release())), each.signal);
     const failed = settled.find((one) => one.status === "rejected");
     throw failed?.reason ?? new InternalError("an acquire neither came nor failed");
   }
@@ -253,10 +258,10 @@ export class Mesh implements AsyncDisposable {
   }
 
   /** Internal: see `Run.close`. */
-  async closeRun(run: string): Promise<void> {
+  async closeRun(run: string, signal: AbortSignal | undefined): Promise<void> {
     // Closing has released what this connection held of it, or is doing so.
-    if (this.#closed !== undefined) await this.#closed;
-    else await this.release({ run });
+    if (this.#closed !== undefined) await unlessAborted(this.#closed, signal);
+    else await this.release({ run }, defined({ signal }));
   }
 
   async #releaseSandbox(sandbox: Sandbox, signal?: AbortSignal): Promise<void> {
@@ -297,10 +302,11 @@ export class Mesh implements AsyncDisposable {
   /** Releases all that this connection acquired and waits until it is gone; then closes. Throws what kept a release
    * from being verified, after closing: ConnectionError where the server has been away for 10 s, which then says what
    * ends only when its lease lapses. (A server that hangs is known to be away after 12 s: with it gone for good, either way,
-   * this takes at most some 23 s.) */
-  close(): Promise<void> {
+   * this takes at most some 23 s.) The signal ends the waiting; the closing goes on. */
+  async close(options: Abortable = {}): Promise<void> {
+    const { signal } = onlySignal(options);
     this.#closed ??= this.#close();
-    return this.#closed;
+    await unlessAborted(this.#closed, signal);
   }
 
   async #close(): Promise<void> {

@@ -19,6 +19,7 @@
 //          terminal({ rows, cols, command? }) → Terminal · files · ping() → ms · info() · release() = close() ·
 //          forward(port, …) → Forward · expose(localPort, …) → Forward ·
 //          detach() (leave it alive: neither renew nor release it any more)
+//          All that may wait takes `signal` among its options: it ends the waiting at once, with CanceledError.
 // options  cwd env envReplace user umask nice rlimits stdin timeout grace outputLimit keep merge wait session signal
 //          id check
 // CommandStream  for await (const chunk of s) chunk.stream, .data, .text, .offset · end → CommandEnd · drain() · close()

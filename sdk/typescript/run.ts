@@ -1,6 +1,6 @@
 // A run: sandboxes that are renewed together and end together.
 import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
-import { given } from "./arguments.ts";
+import { given, onlySignal } from "./arguments.ts";
 import type { EventFilter } from "./events.ts";
 import type { Abortable } from "./files/files.ts";
 import type { AcquireManyOptions, AcquireOptions, Mesh } from "./mesh.ts";
@@ -56,8 +56,8 @@ export class Run implements AsyncDisposable {
   }
 
   /** As `release`. After the connection's own closing, which has released what this process held, it does nothing. */
-  async close(): Promise<void> {
-    await this.#mesh.closeRun(this.id);
+  async close(options: Abortable = {}): Promise<void> {
+    await this.#mesh.closeRun(this.id, onlySignal(options).signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -91,7 +91,7 @@ export class Sandbox implements AsyncDisposable {
     return (await this.#box.call("commands", {}, onlySignal(options))).commands;
   }
 
-  /** Opens a persistent shell. */
+  /** Opens a persistent shell. Aborting closes it again, unless it has a `name`: it may have been open before. */
   shell(options: ShellOptions = {}): Promise<Session> {
     return openSession(this.#box, options);
   }
@@ -132,8 +132,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** The same as `release`. */
-  close(): Promise<void> {
-    return this.release();
+  close(options: Abortable = {}): Promise<void> {
+    return this.release(options);
   }
 
   /** Lets go of it without ending it: this process neither renews nor releases it any more, and its lease lapses

@@ -1,8 +1,10 @@
 // A command that was started and not waited for; also one that another client started.
 import { given, invalid, nothingElse, onlySignal } from "../arguments.ts";
+import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
 import { CALL_TIMEOUT_MS } from "../wire/caller.ts";
 import type { Source } from "../wire/parts.ts";
+import { unlessAborted } from "../wire/pause.ts";
 import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
 import { type CommandOptions, prepare } from "./request.ts";
@@ -16,6 +18,9 @@ const STARTING = { limitMs: CALL_TIMEOUT_MS, graceMs: Number.POSITIVE_INFINITY }
 export interface StartOptions extends CommandOptions {
   /** More stdin follows by `command.stdin`. */
   stdinOpen?: boolean;
+  /** Aborting ends the command's whole tree until `start` has returned, which throws CanceledError then, and until all of
+   * `stdin` is sent. */
+  signal?: AbortSignal;
 }
 
 export interface AttachOptions {
@@ -53,23 +58,25 @@ export class Command {
   }
 
   /** Its end, with all output still held. Aborting ends the waiting, not the command. */
-  wait(options: { signal?: AbortSignal } = {}): Promise<ExecResult> {
+  wait(options: Abortable = {}): Promise<ExecResult> {
     return collect(this.#box, new Follower(this.#box, { id: this.id, keep: "tail", ...onlySignal(options) }));
   }
 
   /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. */
-  async signal(name: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
+  async signal(name: string, options: Abortable = {}): Promise<boolean> {
     return (await this.#box.call("signal", { id: this.id, signal: name }, onlySignal(options))).running;
   }
 
-  /** Ends it with its whole process tree; resolves to whether it still ran. Its outcome is `canceled`. */
-  async cancel(options: { signal?: AbortSignal } = {}): Promise<boolean> {
-    return (await this.#box.call("cancel", { id: this.id }, onlySignal(options))).running;
+  /** Ends it with its whole process tree; resolves to whether it still ran. Its outcome is `canceled`. The signal ends the
+   * waiting; the ending goes on. */
+  async cancel(options: Abortable = {}): Promise<boolean> {
+    const { signal } = onlySignal(options);
+    return (await unlessAborted(this.#box.call("cancel", { id: this.id }), signal)).running;
   }
 
   /** Sets the window of its terminal. */
-  async resize(rows: number, cols: number): Promise<void> {
-    await this.#box.call("resize", { id: this.id, rows, cols });
+  async resize(rows: number, cols: number, options: Abortable = {}): Promise<void> {
+    await this.#box.call("resize", { id: this.id, rows, cols }, onlySignal(options));
   }
 }
 
@@ -104,17 +111,22 @@ export async function start(
     throw error;
   }
   const command = new Command(box, request.id, { pid });
-  if (stdin !== undefined) void feedStarted(box, command, stdin);
+  if (stdin !== undefined) void feedStarted(box, command, stdin, options.signal);
   return command;
 }
 
 /** What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of its
- * input would be the whole. */
-async function feedStarted(box: Box, command: Command, source: Source): Promise<void> {
+ * input would be the whole; so does the signal. */
+async function feedStarted(
+  box: Box,
+  command: Command,
+  source: Source,
+  signal = new AbortController().signal,
+): Promise<void> {
   try {
-    for await (const piece of heeded(source)) await command.stdin.write(piece);
+    for await (const piece of heeded(source, signal)) await command.stdin.write(piece, { signal });
   } catch (error) {
-    if (error instanceof SourceError) return cancelBehind(box, command.id);
+    if (error instanceof SourceError || signal.aborted) return cancelBehind(box, command.id);
   }
   await command.stdin.close().catch(() => undefined);
 }

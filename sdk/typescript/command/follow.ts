@@ -60,6 +60,7 @@ export class Follower {
   #token = "";
   #creditBytes = CREDIT_BYTES;
   #open: Answering | undefined;
+  #tellStop: (error: SandmeshError) => void = () => undefined;
 
   /** Throws where the sandbox is lost, the server gone, or the signal has aborted already. */
   constructor(box: Box, options: FollowOptions) {
@@ -69,12 +70,22 @@ export class Follower {
     this.#startedBefore = this.#started;
     this.#progress = new Progress(options.keep !== "tail", options.from);
     const { signal, patience } = options;
-    this.#watch = new Watch(box, { signal, patience, started: () => this.#started });
+    this.#watch = new Watch(box, {
+      signal,
+      patience,
+      started: () => this.#started,
+      onStop: (error) => this.#tellStop(error),
+    });
+  }
+
+  /** Calls `tell` when the following is stopped: by the signal, a time limit, the sandbox's loss, or `stop`. */
+  onStop(tell: (error: SandmeshError) => void): void {
+    this.#tellStop = tell;
   }
 
   /** Ends the following; `frames` throws `error`. */
   stop(error: SandmeshError): void {
-    this.#watch.stop(error);
+    this.#watch.stop(aboutCommand(error, this.#box.id, this.#started));
   }
 
   /** Lets go of timers and listeners; `frames` does so by itself where it is read. */

@@ -1,8 +1,10 @@
 // A persistent shell: folder, variables, functions and background jobs live on from one line to the next.
-import { newUuidV7 } from "../../../broker/contract/index.ts";
-import { given, nothingElse } from "../arguments.ts";
+import { CanceledError, newUuidV7 } from "../../../broker/contract/index.ts";
+import { given, nothingElse, onlySignal } from "../arguments.ts";
+import type { Abortable } from "../files/files.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
+import { unlessAborted } from "../wire/pause.ts";
 import { type ExecOptions, exec, feed, followed } from "./exec.ts";
 import { Follower } from "./follow.ts";
 import { prepare, unlimited } from "./request.ts";
@@ -46,10 +48,11 @@ export class Session implements AsyncDisposable {
     return stream(this.#box, line, { ...given(options), session: this.name });
   }
 
-  /** Ends the shell and what it runs. Closing a closed one succeeds. */
-  async close(): Promise<void> {
+  /** Ends the shell and what it runs. Closing a closed one succeeds. The signal ends the waiting; the closing goes on. */
+  async close(options: Abortable = {}): Promise<void> {
+    const { signal } = onlySignal(options);
     if (this.#box.lifeline.error !== undefined) return;
-    await this.#box.call("session_close", { session: this.name });
+    await unlessAborted(this.#box.call("session_close", { session: this.name }), signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -58,10 +61,18 @@ export class Session implements AsyncDisposable {
 }
 
 export async function openSession(box: Box, options: ShellOptions): Promise<Session> {
-  const { shell, cwd, env, signal, name: session = `s-${newUuidV7()}`, ...rest } = given(options);
+  const { shell, cwd, env, signal, name, ...rest } = given(options);
   nothingElse(rest);
+  const session = name ?? `s-${newUuidV7()}`;
   const request = defined({ session, shell, cwd, env });
-  return new Session(box, await box.call("session_open", request, { signal }));
+  try {
+    return new Session(box, await box.call("session_open", request, { signal }));
+  } catch (error) {
+    // One that was named may have been open before.
+    if (error instanceof CanceledError && name === undefined)
+      box.call("session_close", { session }).catch(() => undefined);
+    throw error;
+  }
 }
 
 /** A command's output as it comes; see Sandbox.stream. */

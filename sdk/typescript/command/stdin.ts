@@ -1,9 +1,11 @@
 // A command's standard input: written at offsets, so that a repeated part is taken once.
 import { ConnectionError, SandmeshError, SessionClosedError } from "../../../broker/contract/index.ts";
-import { bytesOf } from "../arguments.ts";
+import { bytesOf, onlySignal } from "../arguments.ts";
+import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
 import { mayBeLost } from "../wire/lost.ts";
-import { type Part, partsOf, type Source, sendParts } from "../wire/parts.ts";
+import { type Part, partsOf, piecesUntil, type Source, sendParts } from "../wire/parts.ts";
+import { throwIfAborted, unlessAborted } from "../wire/pause.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 
 /** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
@@ -42,11 +44,12 @@ export class SourceError extends Error {
   }
 }
 
-/** The source's parts. Throws SourceError. */
-export async function* heeded(source: Source): AsyncGenerator<Uint8Array, void, void> {
+/** The source's parts. Throws SourceError, and CanceledError as soon as `signal` aborts. */
+export async function* heeded(source: Source, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
   try {
-    for await (const piece of source) yield bytesOf(piece, "stdin");
+    for await (const piece of piecesUntil<string | Uint8Array>(source, signal)) yield bytesOf(piece, "stdin");
   } catch (cause) {
+    throwIfAborted(signal);
     throw new SourceError(cause);
   }
 }
@@ -55,7 +58,7 @@ export async function* heeded(source: Source): AsyncGenerator<Uint8Array, void, 
  * it (as a pipe's writer learns of it, and no more); rejects with SourceError where the source is at fault. */
 export async function pump(box: Box, id: string, source: Source, signal: AbortSignal): Promise<void> {
   try {
-    await sendParts(partsOf(heeded(source)), {
+    await sendParts(heeded(source, signal), {
       send: (part) => sendTo(box, id, part, signal),
       giveUpMs: TRY_MS,
       signal,
@@ -82,33 +85,39 @@ export class StdinWriter {
   }
 
   /** At most 256 KiB at once are sent as one part; more is cut. Throws UnknownCommandError where the command is not
-   * known, SessionClosedError (`closed`) after `close`, and what the connection throws. */
-  async write(data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+   * known, SessionClosedError (`closed`) after `close`, and what the connection throws. Of an aborted one the command may
+   * read a part. */
+  async write(data: string | Uint8Array, options: Abortable = {}): Promise<void> {
+    const { signal } = onlySignal(options);
     if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
     const all = bytesOf(data, "data");
     if (all.length > 0) await this.#enqueue(all, false, signal);
   }
 
-  /** Closes it: the command reads the end. Does nothing the second time. */
-  async close(signal?: AbortSignal): Promise<void> {
+  /** Closes it: the command reads the end. Does nothing the second time. The signal ends the waiting; the closing goes
+   * on. */
+  async close(options: Abortable = {}): Promise<void> {
+    const { signal } = onlySignal(options);
     if (this.#closed) return;
     this.#closed = true;
-    await this.#enqueue(new Uint8Array(0), true, signal);
+    await unlessAborted(this.#enqueue(new Uint8Array(0), true, undefined), signal);
   }
 
   #enqueue(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<unknown> {
     const send = async () => {
-      this.#offset ??= (await sendTo(this.#box, this.#id, NOTHING, signal)).received;
-      const base = this.#offset;
-      this.#offset += data.length;
+      throwIfAborted(signal);
+      const base = this.#offset ?? (await sendTo(this.#box, this.#id, NOTHING, signal)).received;
+      // Should this fail or be aborted, nobody knows how much was taken: it is asked before the next one.
+      this.#offset = undefined;
       for await (const part of partsOf([data])) {
         const last = eof && part.last;
         await sendTo(this.#box, this.#id, { ...part, offset: base + part.offset, last }, signal);
       }
+      this.#offset = base + data.length;
     };
     // One after another, also where the caller does not wait; a failed one does not hold up the next.
     const done = this.#last.then(send, send);
     this.#last = done.catch(() => undefined);
-    return done;
+    return unlessAborted(done, signal);
   }
 }

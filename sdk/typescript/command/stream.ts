@@ -1,6 +1,14 @@
 // A command's output while it runs.
-import { CanceledError, InternalError, InvalidRequestError } from "../../../broker/contract/index.ts";
+import {
+  CanceledError,
+  InternalError,
+  InvalidRequestError,
+  type SandmeshError,
+} from "../../../broker/contract/index.ts";
+import { onlySignal } from "../arguments.ts";
+import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
+import { canceledBy } from "../wire/pause.ts";
 import { Chunk } from "./chunk.ts";
 import { cancelBehind, type Follower } from "./follow.ts";
 import { CommandEnd } from "./result.ts";
@@ -25,8 +33,8 @@ interface Settle {
  */
 export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
   readonly id: string;
-  /** How the command ended. Only comes when the stream is read to its end; rejects with what the loop throws, and
-   * with CanceledError where the loop was left early. */
+  /** How the command ended. Only comes when the stream is read to its end; rejects with what the loop throws, with
+   * CanceledError where the loop was left early, and at once where the signal aborts. */
   readonly end: Promise<CommandEnd>;
   readonly #box: Box;
   readonly #follower: Follower;
@@ -49,12 +57,21 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
     this.#settle = settle;
     // Who reads the loop learns of the error there; `end` may stay unread.
     this.end.catch(() => undefined);
+    follower.onStop((error) => this.#stopped(error));
   }
 
-  /** Reads the rest and throws it away; resolves to how the command ended. */
-  async drain(): Promise<CommandEnd> {
-    for await (const _ of this) {
-      // Only the end matters.
+  /** Reads the rest and throws it away; resolves to how the command ended. Aborting is as leaving the loop. */
+  async drain(options: Abortable = {}): Promise<CommandEnd> {
+    const { signal } = onlySignal(options);
+    const abort = () => this.#follower.stop(canceledBy(signal));
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted === true) abort();
+    try {
+      for await (const _ of this) {
+        // Only the end matters.
+      }
+    } finally {
+      signal?.removeEventListener("abort", abort);
     }
     return await this.end;
   }
@@ -68,8 +85,6 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
       yield* this.#chunks();
     } catch (error) {
       this.#settle.reject(error);
-      if (error instanceof CanceledError && this.#options.onLeave === "cancel")
-        cancelBehind(this.#box, this.id);
       throw error;
     } finally {
       this.close();
@@ -105,14 +120,17 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
     this.#closed = true;
     this.#options.onDone?.();
     if (this.#ended) return;
-    const error = new CanceledError("the stream was left before its end", {
-      sandbox: this.#box.id,
-      started: "yes",
-    });
-    this.#settle.reject(error);
-    this.#follower.stop(error);
+    this.#follower.stop(new CanceledError("the stream was left before its end"));
     this.#follower.end();
-    if (this.#iterated && this.#options.onLeave === "cancel") cancelBehind(this.#box, this.id);
+  }
+
+  /** Told at once, also while the reader is busy with a chunk, or before it has begun. */
+  #stopped(error: SandmeshError): void {
+    if (this.#ended) return;
+    this.#settle.reject(error);
+    if (!this.#iterated) this.#follower.end();
+    else if (error instanceof CanceledError && this.#options.onLeave === "cancel")
+      cancelBehind(this.#box, this.id);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,10 +1,12 @@
 // A command on a terminal of its own, for people and for full-screen programs.
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
-import { given } from "../arguments.ts";
+import { given, onlySignal } from "../arguments.ts";
+import type { Abortable } from "../files/files.ts";
 import { defined } from "../spec.ts";
 import { type Duration, timeLimit } from "../units.ts";
 import type { Box } from "../wire/box.ts";
 import { type Command, type StartOptions, start } from "./command.ts";
+import { cancelBehind } from "./follow.ts";
 import { unlimited } from "./request.ts";
 import type { CommandEnd } from "./result.ts";
 import type { CommandStream } from "./stream.ts";
@@ -20,6 +22,8 @@ export interface TerminalOptions extends Omit<StartOptions, "stdin" | "stdinOpen
   /** Hang it up, as a closed terminal is (SIGHUP), when this process has been gone for so long: killed, cut off, or too
    * busy to say that it is there. Default: it stays for whoever attaches next. */
   hangUpAfter?: Duration;
+  /** Aborting ends what runs on it, whenever that is: the opening, and `output`, throw CanceledError. */
+  signal?: AbortSignal;
 }
 
 /** How often in that time this process says that it is there. */
@@ -37,12 +41,12 @@ export class Terminal implements AsyncDisposable {
   }
 
   /** What is typed. */
-  write(data: string | Uint8Array): Promise<void> {
-    return this.command.stdin.write(data);
+  write(data: string | Uint8Array, options: Abortable = {}): Promise<void> {
+    return this.command.stdin.write(data, options);
   }
 
-  resize(rows: number, cols: number): Promise<void> {
-    return this.command.resize(rows, cols);
+  resize(rows: number, cols: number, options: Abortable = {}): Promise<void> {
+    return this.command.resize(rows, cols, options);
   }
 
   /** How it ended; comes when `output` is read to its end. */
@@ -50,11 +54,12 @@ export class Terminal implements AsyncDisposable {
     return this.output.end;
   }
 
-  /** Ends what runs on it. */
-  async close(): Promise<void> {
+  /** Ends what runs on it. The signal ends the waiting; the ending goes on. */
+  async close(options: Abortable = {}): Promise<void> {
+    onlySignal(options);
     this.output.close();
     try {
-      await this.command.cancel();
+      await this.command.cancel(options);
     } catch (error) {
       if (!(error instanceof SandboxLostError || error instanceof NotFoundError)) throw error;
     }
@@ -68,12 +73,29 @@ export class Terminal implements AsyncDisposable {
 export async function openTerminal(box: Box, options: TerminalOptions): Promise<Terminal> {
   const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = given(options);
   const hangUpMs = hangUpAfter === undefined ? undefined : timeLimit(hangUpAfter, "hangUpAfter");
-  const line = command ?? [await bestShell(box), "-l"];
+  const line = command ?? [await bestShell(box, rest.signal), "-l"];
   const pty = { rows, cols, ...defined({ term, hang_up_ms: hangUpMs }) };
   const started = await start(box, line, { ...unlimited(rest), stdinOpen: true }, pty);
-  const terminal = new Terminal(started, options.signal);
+  const terminal = endedBy(rest.signal, box, started);
   if (hangUpMs !== undefined) beat(box, terminal, hangUpMs / BEATS);
   return terminal;
+}
+
+/** The terminal of a command that ends when the signal aborts; it may have done so already. */
+function endedBy(signal: AbortSignal | undefined, box: Box, command: Command): Terminal {
+  const abort = () => cancelBehind(box, command.id);
+  const over = () => signal?.removeEventListener("abort", abort);
+  // In front of the output's own, which says that it is over.
+  signal?.addEventListener("abort", abort);
+  try {
+    const terminal = new Terminal(command, signal);
+    terminal.output.end.then(over, over);
+    return terminal;
+  } catch (error) {
+    over();
+    abort();
+    throw error;
+  }
 }
 
 /** Says every so often that this process is there, until the terminal is closed, or its end is known. */
@@ -91,8 +113,8 @@ function beat(box: Box, { command, output }: Terminal, everyMs: number): void {
   output.end.then(stop, stop);
 }
 
-async function bestShell(box: Box): Promise<string> {
-  const info = await box.call("info", {});
+async function bestShell(box: Box, signal: AbortSignal | undefined): Promise<string> {
+  const info = await box.call("info", {}, { signal });
   // Without a shell the exec's own outcome says so, in the sandbox's words.
   return info.shells[0] ?? "/bin/sh";
 }

@@ -9,7 +9,7 @@ import {
 import { bytesOf, given, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
-import { type Part, partsOf, type Source, sendParts } from "../wire/parts.ts";
+import { type Part, partsOf, piecesUntil, type Source, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import type { Skipped } from "./pack.ts";
 import { type ReadRange, readAll, readFrames } from "./read.ts";
@@ -81,7 +81,8 @@ export class Files {
     return readFrames(this.#box, "read", defined({ path, offset, length }), signal);
   }
 
-  /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. */
+  /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. What ends it
+   * before, the signal among it, is told at once, and to an iterable of the caller's by its iterator's `return`. */
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
     const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = given(options);
     nothingElse(rest);
@@ -95,13 +96,15 @@ export class Files {
     content: Content,
     signal: AbortSignal | undefined,
   ): Promise<number> {
-    let sent = 0;
-    for await (const part of partsOf(sourceOf(content))) {
-      // One part is one append, and each is sent once: an answer that is lost is told, not guessed.
-      await this.#box.call("write", { ...request, data: part.data }, { once: true, signal });
-      sent += part.data.length;
-    }
-    return sent;
+    return await this.#box.whileHere(signal, async (either) => {
+      let sent = 0;
+      for await (const part of partsOf(piecesUntil<string | Uint8Array>(sourceOf(content), either))) {
+        // One part is one append, and each is sent once: an answer that is lost is told, not guessed.
+        await this.#box.call("write", { ...request, data: part.data }, { once: true, signal: either });
+        sent += part.data.length;
+      }
+      return sent;
+    });
   }
 
   async #transfer(
@@ -113,29 +116,19 @@ export class Files {
   ): Promise<number> {
     const { pulse } = this.#box;
     const transfer = newUuidV7();
-    const send = (part: Part) =>
-      orReconnect(pulse, signal, (either) =>
-        this.#box.call(
-          verb,
-          { ...request, transfer, ...part },
-          {
-            once: true,
-            timeoutMs: 20_000,
-            absentMs: 0,
-            signal: either,
-          },
-        ),
-      );
     let begun = false;
+    const send = (part: Part, stop: AbortSignal) => {
+      if (!begun) onBegin?.();
+      begun = true;
+      const options = { once: true, timeoutMs: 20_000, absentMs: 0 };
+      return orReconnect(pulse, stop, (either) =>
+        this.#box.call(verb, { ...request, transfer, ...part }, { ...options, signal: either }),
+      );
+    };
     try {
-      return await sendParts(partsOf(source), {
-        signal,
-        send: (part) => {
-          if (!begun) onBegin?.();
-          begun = true;
-          return send(part);
-        },
-      });
+      return await this.#box.whileHere(signal, (either) =>
+        sendParts(source, { signal: either, send: (part) => send(part, either) }),
+      );
     } catch (error) {
       // Untouched ones are thrown away by the sandbox anyway; this is only sooner.
       if (begun) this.#box.call("abort_transfer", { transfer }).catch(() => undefined);

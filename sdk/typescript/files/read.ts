@@ -18,7 +18,7 @@ import { onlyWellFormed } from "../arguments.ts";
 import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
 import { mayBeLost } from "../wire/lost.ts";
-import { pause } from "../wire/pause.ts";
+import { pause, unlessAborted } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, REASK_MS, Watch } from "../wire/watch.ts";
 
 const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
@@ -140,7 +140,7 @@ export async function readAll(
       return whole.bytes();
     } catch (error) {
       await anew.after(error);
-      await box.inquire();
+      await unlessAborted(box.inquire(), signal);
     }
   }
 }

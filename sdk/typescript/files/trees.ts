@@ -18,6 +18,7 @@ import { posix } from "node:path";
 import { FileError, type FileStat, NotFoundError, newUuidV7 } from "../../../broker/contract/index.ts";
 import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
+import { unlessAborted } from "../wire/pause.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 import { localFile } from "./local-file.ts";
@@ -203,7 +204,8 @@ async function put(
   if (there?.isDirectory() === false && !there.isFile()) {
     if (found.type === "symlink")
       throw new FileError(`${local} is in the way of the symlink`, { reason: "EEXIST" });
-    return await fetchTo(local, "r+");
+    // Who reads a fifo may let the writing wait for ever.
+    return await unlessAborted(fetchTo(local, "r+"), options.signal);
   }
   let place = local;
   if (there?.isDirectory() === true)

@@ -6,12 +6,14 @@ import {
   type RequestOf,
   type SANDBOX_VERBS,
 } from "../../../broker/contract/index.ts";
-import { given, invalid, nothingElse, onlyWellFormed } from "../arguments.ts";
+import { given, invalid, nothingElse, onlySignal, onlyWellFormed } from "../arguments.ts";
 import { Follower } from "../command/follow.ts";
 import { CREDIT_BYTES } from "../command/request.ts";
 import { StdinWriter } from "../command/stdin.ts";
 import { CommandStream } from "../command/stream.ts";
+import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
+import { throwIfAborted, unlessAborted } from "../wire/pause.ts";
 
 type Port = NonNullable<RequestOf<(typeof SANDBOX_VERBS)["exec"]>["port"]>;
 
@@ -84,7 +86,8 @@ const drained = (socket: Socket): Promise<void> =>
     socket.on("close", done);
   });
 
-export interface ForwardOptions {
+/** The signal ends the opening; of no effect on what is open. */
+export interface ForwardOptions extends Abortable {
   /** Where the server is, as the sandbox sees it; default 127.0.0.1. */
   host?: string;
   /** Of this machine; default any free one. */
@@ -93,7 +96,8 @@ export interface ForwardOptions {
   localHost?: string;
 }
 
-export interface ExposeOptions {
+/** The signal ends the opening; of no effect on what is open. */
+export interface ExposeOptions extends Abortable {
   /** In the sandbox; default any free one. */
   port?: number;
   /** In the sandbox; default 127.0.0.1. */
@@ -102,11 +106,11 @@ export interface ExposeOptions {
   localHost?: string;
 }
 
-/** Where to connect to; `close` ends the listening and all connections. */
+/** Where to connect to; `close` ends the listening and all connections, and its signal the waiting for that. */
 export interface Forward extends AsyncDisposable {
   readonly host: string;
   readonly port: number;
-  close(): Promise<void>;
+  close(options?: Abortable): Promise<void>;
 }
 
 function checkPort(port: unknown, field: string, least: 0 | 1): void {
@@ -122,19 +126,27 @@ function checkHost(host: unknown, field: string): void {
 
 /** Throws InvalidRequestError, also where this machine does not listen there: it names `localHost` or `localPort`. */
 export async function forward(box: Box, port: number, options: ForwardOptions): Promise<Forward> {
-  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1", ...rest } = given(options);
+  const { host = "127.0.0.1", localPort = 0, localHost = "127.0.0.1", signal, ...rest } = given(options);
   nothingElse(rest);
   checkPort(port, "port", 1);
   checkHost(host, "host");
   checkPort(localPort, "localPort", 0);
   checkHost(localHost, "localHost");
   box.lifeline.throwIfLost();
+  throwIfAborted(signal);
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     track(sockets, socket);
     void join(box, socket, { type: "connect", host, port });
   });
-  await listening(server, localPort, localHost);
+  try {
+    await unlessAborted(listening(server, localPort, localHost), signal);
+  } catch (error) {
+    // The name may still be looked up; what listens then is closed.
+    server.once("listening", () => server.close());
+    server.close();
+    throw error;
+  }
   const stop = box.lifeline.onLost(() => server.close());
   const address = server.address();
   return handle(
@@ -149,16 +161,21 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
 
 /** Throws InvalidRequestError, ProviderError where the sandbox cannot listen there, and what a command throws. */
 export async function expose(box: Box, localPort: number, options: ExposeOptions): Promise<Forward> {
-  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1", ...rest } = given(options);
+  const { port = 0, host = "127.0.0.1", localHost = "127.0.0.1", signal, ...rest } = given(options);
   nothingElse(rest);
   checkPort(localPort, "localPort", 1);
   checkPort(port, "port", 0);
   checkHost(host, "host");
   checkHost(localHost, "localHost");
+  throwIfAborted(signal);
   const sockets = new Set<Socket>();
   const stream = open(box, { type: "listen", host, port });
   const numbers = lines(stream);
-  const first = await numbers.next();
+  const abort = () => stream.close();
+  signal?.addEventListener("abort", abort);
+  const first = await unlessAborted(numbers.next(), signal).finally(() =>
+    signal?.removeEventListener("abort", abort),
+  );
   if (first.done === true) {
     const { outcome } = await stream.end;
     throw new ProviderError(
@@ -222,6 +239,10 @@ function closeServer(server: Server, sockets: Set<Socket>): Promise<void> {
 
 function handle(host: string, port: number, close: () => Promise<void>): Forward {
   let closing: Promise<void> | undefined;
-  const once = () => (closing ??= close());
-  return { host, port, close: once, [Symbol.asyncDispose]: once };
+  const once = async (options: Abortable = {}): Promise<void> => {
+    const { signal } = onlySignal(options);
+    closing ??= close();
+    await unlessAborted(closing, signal);
+  };
+  return { host, port, close: once, [Symbol.asyncDispose]: () => once() };
 }

@@ -10,6 +10,7 @@ import {
 import type { Caller, CallOptions, CallVerb, SandboxAnswer, SandboxRequest, Target } from "./caller.ts";
 import type { Lifeline } from "./lifeline.ts";
 import { hearLosses } from "./news.ts";
+import { canceledBy, stopWith, unlessAborted } from "./pause.ts";
 import type { Pulse } from "./pulse.ts";
 import { Silence } from "./silence.ts";
 
@@ -48,33 +49,43 @@ export class Box {
     request: SandboxRequest<V>,
     options: CallOptions = {},
   ): Promise<SandboxAnswer<V>> {
-    const { lifeline, pulse } = this;
+    return await this.whileHere(options.signal, async (signal) => {
+      const silence = new Silence(this);
+      this.pulse.add(silence);
+      try {
+        return await this.caller.sandbox(this.target, verb, request, {
+          ...options,
+          signal,
+          // It may only be coming back; the pool knows whether it is gone.
+          onAbsent: () => void this.inquire(),
+        });
+      } catch (error) {
+        this.note(error);
+        if (error instanceof UnreachableError) await unlessAborted(this.inquire(), signal);
+        throw error;
+      } finally {
+        silence.end();
+        this.pulse.delete(silence);
+      }
+    });
+  }
+
+  /** Runs `work`, which must heed the signal that it gets. Throws CanceledError where the caller's has aborted, and why the
+   * sandbox is lost where it is, or becomes so meanwhile. */
+  async whileHere<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const { lifeline } = this;
     lifeline.throwIfLost();
-    const stop = new AbortController();
-    const { signal } = options;
-    const stopped = () => stop.abort(signal?.reason);
-    const heedLoss = lifeline.onLost(stopped);
-    signal?.addEventListener("abort", stopped);
-    if (signal?.aborted === true) stopped();
-    const silence = new Silence(this);
-    pulse.add(silence);
+    const either = stopWith(signal);
+    const heedLoss = lifeline.onLost(either.stop);
     try {
-      return await this.caller.sandbox(this.target, verb, request, {
-        ...options,
-        signal: stop.signal,
-        // It may only be coming back; the pool knows whether it is gone.
-        onAbsent: () => void this.inquire(),
-      });
+      return await work(either.signal);
     } catch (error) {
-      this.note(error);
-      if (error instanceof UnreachableError) await this.inquire();
-      if (signal?.aborted !== true) lifeline.throwIfLost();
+      if (signal?.aborted === true) throw canceledBy(signal, { sandbox: this.id });
+      lifeline.throwIfLost();
       throw error;
     } finally {
-      silence.end();
-      pulse.delete(silence);
       heedLoss();
-      signal?.removeEventListener("abort", stopped);
+      either.end();
     }
   }
 

@@ -1,6 +1,7 @@
 // Requests with one answer, to the pool and to a sandbox: encoded, checked, and asked again where that is safe.
 import {
   type AnswerOf,
+  CanceledError,
   ConnectionError,
   DeadlineError,
   encode,
@@ -21,7 +22,7 @@ import {
 import type { Link } from "../../../broker/link/link.ts";
 import { onlyWellFormed } from "../arguments.ts";
 import { mayBeLost } from "./lost.ts";
-import { pause, throwIfAborted } from "./pause.ts";
+import { canceledBy, pause, throwIfAborted } from "./pause.ts";
 
 /** Which sandbox, and under which lease; a person's handle has no fence. */
 export interface Target {
@@ -236,8 +237,9 @@ class Patience {
     throwIfAborted(signal);
   }
 
-  /** The link's own error speaks of the last try alone. */
+  /** The link's own error speaks of the last try alone, and does not say why it was canceled. */
   #told(error: unknown): unknown {
+    if (error instanceof CanceledError) return canceledBy(this.#options.signal);
     return error instanceof DeadlineError ? this.#overdue(Date.now() - this.#begunAt) : error;
   }
 }

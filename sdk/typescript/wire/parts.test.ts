@@ -77,7 +77,7 @@ test("parts and answers that are lost are sent again, and nothing is taken twice
     if (sent === 7) return { error: new ConnectionError("cut") };
     return {};
   };
-  expect(await sendParts(partsOf([bytes]), { send: receiver.send })).toBe(bytes.length);
+  expect(await sendParts([bytes], { send: receiver.send })).toBe(bytes.length);
   expect(receiver.bytes.equals(bytes)).toBe(true);
   expect(receiver.done).toBe(true);
   expect(receiver.mostInFlight).toBe(4);
@@ -86,7 +86,7 @@ test("parts and answers that are lost are sent again, and nothing is taken twice
 test("what the receiver refuses ends the sending with its error", async () => {
   const receiver = new Receiver();
   receiver.fault = (sent) => (sent === 3 ? { error: new FileError("full", { reason: "ENOSPC" }) } : {});
-  const failure = await sendParts(partsOf([content(6 * MAX_CHUNK_BYTES)]), { send: receiver.send }).catch(
+  const failure = await sendParts([content(6 * MAX_CHUNK_BYTES)], { send: receiver.send }).catch(
     (error: unknown) => error,
   );
   expect(failure).toMatchObject({ code: "file_error", reason: "ENOSPC" });
@@ -96,9 +96,7 @@ test("a way that stays broken is given up, with its error", async () => {
   const send = async () => {
     throw new DeadlineError("no answer");
   };
-  const failure = await sendParts(partsOf([content(10)]), { send, giveUpMs: 1 }).catch(
-    (error: unknown) => error,
-  );
+  const failure = await sendParts([content(10)], { send, giveUpMs: 1 }).catch((error: unknown) => error);
   expect(failure).toBeInstanceOf(DeadlineError);
 });
 
@@ -114,12 +112,12 @@ test("a part that came before the one in front of it goes again; a receiver that
     }
     await receiver.send(part);
   };
-  expect(await sendParts(partsOf([bytes]), { send })).toBe(bytes.length);
+  expect(await sendParts([bytes], { send })).toBe(bytes.length);
   expect(receiver.bytes.equals(bytes) && receiver.done).toBe(true);
   const forgetful = (part: Part): Promise<void> =>
     part.offset === 0
       ? Promise.resolve()
       : Promise.reject(new InvalidRequestError("offset: a gap", { field: "offset" }));
-  const failure = await sendParts(partsOf([bytes]), { send: forgetful }).catch((error: unknown) => error);
+  const failure = await sendParts([bytes], { send: forgetful }).catch((error: unknown) => error);
   expect(failure).toMatchObject({ code: "invalid_request", field: "offset" });
 });

@@ -3,7 +3,7 @@
 import { InvalidRequestError, MAX_CHUNK_BYTES } from "../../../broker/contract/index.ts";
 import { bytesOf } from "../arguments.ts";
 import { mayBeLost } from "./lost.ts";
-import { pause } from "./pause.ts";
+import { pause, stopWith, unlessAborted } from "./pause.ts";
 
 export interface Part {
   offset: number;
@@ -33,6 +33,30 @@ const GIVE_UP_MS = 60_000;
 /** A part that overtook the one before it, which came later, is refused for the gap; more often than this in a row it is
  * the other side that has lost what it had. */
 const MAX_GAPS = 4;
+
+/** The source's pieces. Where `signal` aborts this throws CanceledError at once, also while the next piece is waited for:
+ * the source is told so (its iterator's `return`), and not waited for. */
+export async function* piecesUntil<T>(
+  source: AsyncIterable<T> | Iterable<T>,
+  signal: AbortSignal,
+): AsyncGenerator<T, void, void> {
+  const pieces = Symbol.asyncIterator in source ? source[Symbol.asyncIterator]() : source[Symbol.iterator]();
+  let left = false;
+  try {
+    for (;;) {
+      left = false;
+      const next = Promise.resolve(pieces.next());
+      const { value, done } = await unlessAborted(next, signal);
+      if (done === true) return;
+      left = true;
+      yield value;
+    }
+  } finally {
+    const told = left || signal.aborted ? (async () => void (await pieces.return?.()))() : undefined;
+    if (signal.aborted) told?.catch(() => undefined);
+    else await told;
+  }
+}
 
 /** Cuts and joins to parts of MAX_CHUNK_BYTES, the last one marked; an empty source is one empty last part. What it
  * gives is copied where it is joined, so that a source may reuse its buffer. */
@@ -66,18 +90,37 @@ export async function* partsOf(source: Source): AsyncGenerator<Part, void, void>
   yield { offset, data: buffer.subarray(0, filled), last: true };
 }
 
-/** Sends all; resolves to the number of bytes when the last part was accepted. */
-export async function sendParts(parts: AsyncIterable<Part>, options: PartOptions): Promise<number> {
+/** Sends all; resolves to the number of bytes when the last part was accepted. What ends the sending (the signal, or a
+ * part that was refused) is told at once, whatever the source is waiting for. */
+export async function sendParts(source: Source, options: PartOptions): Promise<number> {
   const inFlight: InFlight[] = [];
+  const { signal, stop, end } = stopWith(options.signal);
+  let refused = false;
+  const refuse = ({ error }: Settled): void => {
+    if (error === undefined || mayGoAgain(error)) return;
+    refused = true;
+    stop();
+  };
   let total = 0;
-  for await (const part of parts) {
-    if (inFlight.length >= (options.window ?? WINDOW)) await settleOldest(inFlight, options);
-    inFlight.push(launch(part, options));
-    total = part.offset + part.data.length;
+  try {
+    for await (const part of partsOf(piecesUntil<string | Uint8Array>(source, signal))) {
+      if (inFlight.length >= (options.window ?? WINDOW)) await settleOldest(inFlight, options);
+      const sent = launch(part, options);
+      void sent.answer.then(refuse);
+      inFlight.push(sent);
+      total = part.offset + part.data.length;
+    }
+  } catch (error) {
+    if (!refused) throw error;
+  } finally {
+    end();
   }
   while (inFlight.length > 0) await settleOldest(inFlight, options);
   return total;
 }
+
+const isGap = (error: unknown): boolean => error instanceof InvalidRequestError && error.field === "offset";
+const mayGoAgain = (error: unknown): boolean => mayBeLost(error) || isGap(error);
 
 function launch(part: Part, { send }: PartOptions): InFlight {
   const answer = send(part).then(
@@ -95,7 +138,7 @@ async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise
       inFlight.shift();
       return;
     }
-    const gap = error instanceof InvalidRequestError && error.field === "offset" && ++gaps <= MAX_GAPS;
+    const gap = isGap(error) && ++gaps <= MAX_GAPS;
     if (!(mayBeLost(error) || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
     // Those behind it were refused for the gap, which is no fault of theirs: all go again, in order.
     await Promise.all(inFlight.map((each) => each.answer));

@@ -6,6 +6,19 @@ import { unlessAborted as unlessSignalAborts } from "../../../broker/link/unless
 export const canceledBy = (signal: AbortSignal | undefined, detail: ErrorDetail = {}): CanceledError =>
   new CanceledError("canceled by the caller", { cause: signal?.reason, ...detail });
 
+/** A signal that aborts with the caller's, for the same reason, or by `stop`; `end` lets go of the caller's. */
+export function stopWith(signal: AbortSignal | undefined): {
+  signal: AbortSignal;
+  stop: () => void;
+  end: () => void;
+} {
+  const control = new AbortController();
+  const stop = () => control.abort(signal?.reason);
+  signal?.addEventListener("abort", stop);
+  if (signal?.aborted === true) stop();
+  return { signal: control.signal, stop, end: () => signal?.removeEventListener("abort", stop) };
+}
+
 /** Resolves after `ms`, or as soon as `signal` aborts; never rejects. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted === true) return Promise.resolve();

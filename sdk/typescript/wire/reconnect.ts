@@ -1,6 +1,7 @@
 // What was asked before the connection was lost may be lost with it: told when the connection is back, not when the
 // patience for an answer is over.
 import { CanceledError, ConnectionError } from "../../../broker/contract/index.ts";
+import { stopWith } from "./pause.ts";
 import type { Pulse } from "./pulse.ts";
 
 /** Runs `work`, which must heed the signal that it gets. Throws ConnectionError where the connection was lost and
@@ -10,21 +11,18 @@ export async function orReconnect<T>(
   signal: AbortSignal | undefined,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const back = new AbortController();
-  const stop = () => back.abort();
-  const waiting = { onTick: () => undefined, onReconnect: stop };
-  signal?.addEventListener("abort", stop);
-  if (signal?.aborted === true) stop();
+  const either = stopWith(signal);
+  const waiting = { onTick: () => undefined, onReconnect: either.stop };
   pulse.add(waiting);
   try {
-    return await work(back.signal);
+    return await work(either.signal);
   } catch (error) {
-    const reconnected = back.signal.aborted && signal?.aborted !== true && error instanceof CanceledError;
+    const reconnected = either.signal.aborted && signal?.aborted !== true && error instanceof CanceledError;
     throw reconnected
       ? new ConnectionError("the connection was lost before the answer came", { cause: error })
       : error;
   } finally {
-    signal?.removeEventListener("abort", stop);
+    either.end();
     pulse.delete(waiting);
   }
 }

@@ -32,6 +32,8 @@ export interface WatchOptions {
   patience: Patience | undefined;
   /** What the deadline and the loss say about the command. */
   started: () => Started;
+  /** Called when something stops it, once. */
+  onStop?: (error: SandmeshError) => void;
 }
 
 export class Watch implements Waiting {
@@ -79,8 +81,10 @@ export class Watch implements Waiting {
   }
 
   stop(error: SandmeshError): void {
+    const first = this.#failure === undefined;
     this.#failure ??= error;
     this.#stream?.close();
+    if (first) this.#options.onStop?.(error);
   }
 
   end(): void {
@@ -144,5 +148,6 @@ export function aboutCommand(error: SandmeshError, sandbox: string, started: Sta
   if (error.started !== undefined) return error;
   const copy = fromWire({ sandbox, ...error.toWire(), started });
   copy.stack = error.stack ?? "";
+  if ("cause" in error) copy.cause = error.cause;
   return copy;
 }

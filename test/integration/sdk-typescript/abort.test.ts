@@ -1,0 +1,420 @@
+// Every call that may wait takes a signal and hears it at once, and what it began is not left behind.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { until } from "../../../broker/server/testing.ts";
+import * as sdk from "../../../sdk/typescript/mod.ts";
+import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
+import { Caller } from "../../../sdk/typescript/wire/caller.ts";
+import { liveMesh } from "./mesh.ts";
+
+const SPEC = { image: "host" } as const;
+const LONG = 120_000;
+
+/** The methods that may wait: the compiler finds them by what they return. */
+type Waits<T> = {
+  [K in keyof T & string]: T[K] extends (...args: never[]) => infer R
+    ? R extends PromiseLike<unknown> | AsyncIterable<unknown>
+      ? K
+      : never
+    : never;
+}[keyof T & string];
+type MethodsOf<C> = C extends abstract new (...args: never[]) => infer T ? Waits<T> : never;
+type Call = (signal: AbortSignal) => Promise<unknown>;
+/** Of every class that the SDK exports, each of those methods, and none else. */
+type Table = {
+  [C in keyof typeof sdk as [MethodsOf<(typeof sdk)[C]>] extends [never] ? never : C]: Record<
+    MethodsOf<(typeof sdk)[C]>,
+    Call
+  >;
+} & { Forward: Record<Waits<sdk.Forward>, Call> };
+
+/** What the exported classes do without waiting. */
+const INSTANT: Record<string, string[]> = {
+  Mesh: ["run", "sandbox"],
+  Sandbox: ["onLost", "command", "detach"],
+  CommandStream: ["close"],
+  Output: ["toString"],
+  ExecResult: ["orThrow"],
+};
+/** Of these only the opening and closing of a local port is waited for, which no server can hold up. */
+const BRIEF = ["Sandbox.forward", "Forward.close"];
+
+async function read(parts: AsyncIterable<unknown>): Promise<void> {
+  for await (const _ of parts);
+}
+
+let live: Awaited<ReturnType<typeof liveMesh>>;
+let mesh: sdk.Mesh;
+let box: sdk.Sandbox;
+let folder: string;
+beforeAll(async () => {
+  live = await liveMesh();
+  mesh = await live.connect();
+  box = await mesh.acquire(SPEC);
+  folder = await mkdtemp(join(tmpdir(), "sandmesh-abort-"));
+}, LONG);
+afterAll(async () => {
+  await live[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true, force: true });
+}, LONG);
+
+/** All that a call needs is there before the server falls silent. */
+async function prepare(): Promise<Table> {
+  const [a, b, c, d, e] = await mesh.acquireMany(5, SPEC);
+  if (a === undefined || b === undefined || c === undefined || d === undefined || e === undefined)
+    throw new Error("fewer than were asked for");
+  const run = mesh.run();
+  const [first, second] = [mesh.run(), mesh.run()];
+  await Promise.all([first.acquire(SPEC), second.acquire(SPEC)]);
+  const closing = await live.connect();
+  await closing.acquire(SPEC);
+  const command = await box.start("sleep 600");
+  const [canceled, fed, closed] = await Promise.all([
+    box.start("sleep 600"),
+    box.start("cat >/dev/null", { stdinOpen: true }),
+    box.start("cat >/dev/null", { stdinOpen: true }),
+  ]);
+  const [session, over] = await Promise.all([box.shell(), box.shell()]);
+  const [terminal, shut] = await Promise.all([box.terminal(), box.terminal()]);
+  const forward = await e.forward(1);
+  const local = join(folder, "local");
+  await writeFile(local, "local");
+  const { files } = box;
+  return {
+    Mesh: {
+      acquire: (signal) => mesh.acquire({ ...SPEC, signal }),
+      acquireMany: (signal) => mesh.acquireMany(2, { ...SPEC, signal }),
+      list: (signal) => mesh.list({ signal }),
+      status: (signal) => mesh.status({ signal }),
+      renew: (signal) => mesh.renew(mesh.defaultRun, undefined, { signal }),
+      release: (signal) => mesh.release(a, { signal }),
+      events: (signal) => read(mesh.events({ signal })),
+      drain: (signal) => mesh.drain({ on: false, signal }),
+      close: (signal) => closing.close({ signal }),
+      closeRun: (signal) => mesh.closeRun(mesh.run().id, signal),
+    },
+    Run: {
+      acquire: (signal) => run.acquire({ ...SPEC, signal }),
+      acquireMany: (signal) => run.acquireMany(2, { ...SPEC, signal }),
+      list: (signal) => run.list({ signal }),
+      renew: (signal) => run.renew(undefined, { signal }),
+      events: (signal) => read(run.events({ signal })),
+      release: (signal) => first.release({ signal }),
+      close: (signal) => second.close({ signal }),
+    },
+    Sandbox: {
+      exec: (signal) => box.exec("sleep 600", { signal }),
+      stream: (signal) => read(box.stream("sleep 600", { signal })),
+      start: (signal) => box.start("sleep 600", { signal }),
+      commands: (signal) => box.commands({ signal }),
+      shell: (signal) => box.shell({ signal }),
+      terminal: (signal) => box.terminal({ signal }),
+      forward: (signal) => box.forward(1, { signal }),
+      expose: (signal) => box.expose(1, { signal }),
+      ping: (signal) => box.ping({ signal }),
+      info: (signal) => box.info({ signal }),
+      release: (signal) => b.release({ signal }),
+      close: (signal) => c.close({ signal }),
+    },
+    Command: {
+      attach: (signal) => read(command.attach({ signal })),
+      wait: (signal) => command.wait({ signal }),
+      signal: (signal) => command.signal("SIGCONT", { signal }),
+      cancel: (signal) => canceled.cancel({ signal }),
+      resize: (signal) => terminal.command.resize(10, 10, { signal }),
+    },
+    CommandStream: { drain: (signal) => box.stream("sleep 600").drain({ signal }) },
+    StdinWriter: {
+      write: (signal) => fed.stdin.write("typed", { signal }),
+      close: (signal) => box.command(closed.id).stdin.close({ signal }),
+    },
+    Session: {
+      exec: (signal) => session.exec("sleep 600", { signal }),
+      stream: (signal) => read(session.stream("sleep 600", { signal })),
+      close: (signal) => over.close({ signal }),
+    },
+    Terminal: {
+      write: (signal) => terminal.write("typed", { signal }),
+      resize: (signal) => terminal.resize(10, 10, { signal }),
+      close: (signal) => shut.close({ signal }),
+    },
+    Files: {
+      read: (signal) => files.read("x", { signal }),
+      readText: (signal) => files.readText("x", { signal }),
+      readStream: (signal) => read(files.readStream("x", { signal })),
+      write: (signal) => files.write("x", "y", { signal }),
+      stat: (signal) => files.stat("x", { signal }),
+      exists: (signal) => files.exists("x", { signal }),
+      list: (signal) => files.list(".", { signal }),
+      remove: (signal) => files.remove("x", { signal }),
+      mkdir: (signal) => files.mkdir("folder", { signal }),
+      rename: (signal) => files.rename("x", "z", { signal }),
+      pack: (signal) => read(files.pack(".", { signal })),
+      unpack: (signal) => files.unpack("folder", [new Uint8Array(1024)], { signal }),
+      sha256: (signal) => files.sha256("x", { signal }),
+      chmod: (signal) => files.chmod("x", 0o600, { signal }),
+      chown: (signal) => files.chown("x", { uid: 0 }, { signal }),
+      glob: (signal) => files.glob("*", { signal }),
+      search: (signal) => files.search("x", ".", { signal }),
+      watch: (signal) => read(files.watch(".", { signal })),
+      upload: (signal) => files.upload(local, "x", { signal }),
+      download: (signal) => files.download("x", join(folder, "down"), { signal }),
+    },
+    Forward: { close: (signal) => forward.close({ signal }) },
+  };
+}
+
+/** Those that start a command say whether they have. */
+const STARTING = [
+  "Sandbox.exec",
+  "Sandbox.stream",
+  "Sandbox.start",
+  "CommandStream.drain",
+  "Session.exec",
+  "Session.stream",
+];
+
+type Settled = { name: string; value: unknown };
+interface Started {
+  name: string;
+  control: AbortController;
+  settled: Promise<Settled>;
+  pending: boolean;
+}
+
+function begin(name: string, call: Call, aborted = false): Started {
+  const control = new AbortController();
+  if (aborted) control.abort("enough");
+  const work = (async () => await call(control.signal))();
+  const started: Started = {
+    name,
+    control,
+    pending: true,
+    settled: work
+      .catch((error: unknown) => error)
+      .then((value) => {
+        started.pending = false;
+        return { name, value };
+      }),
+  };
+  return started;
+}
+
+async function turns(): Promise<void> {
+  for (let i = 0; i < 50; i++) await new Promise((go) => setImmediate(go));
+}
+
+/** All of them, aborted by now, are canceled for that reason, and without anything further from outside. */
+async function expectCanceled(all: Started[], started?: string): Promise<void> {
+  await until(
+    `heard by ${all.filter(({ pending }) => pending).map(({ name }) => name)}`,
+    () => !all.some(({ pending }) => pending),
+    5_000,
+  ).catch(() => undefined);
+  expect(all.filter(({ pending }) => pending).map(({ name }) => name)).toEqual([]);
+  for (const { settled } of all) {
+    const { name, value } = await settled;
+    const also = STARTING.includes(name) && started !== undefined ? { started } : {};
+    expect({ name, value }).toMatchObject({ name, value: { code: "canceled", cause: "enough", ...also } });
+  }
+}
+
+async function sessions(): Promise<string[]> {
+  const link = await live.server.user("acme", "ann");
+  const asked = await new Caller(link).sandbox({ sandbox: box.id, fence: {} }, "sessions", {});
+  await link.close();
+  return asked.sessions.map(({ session }) => session);
+}
+
+const running = async (): Promise<string[]> =>
+  (await box.commands()).filter((each) => each.running).map(({ id }) => id);
+
+describe("a server that has fallen silent", () => {
+  let table: Table;
+  beforeAll(async () => {
+    table = await prepare();
+  }, LONG);
+
+  test("no exported method is missing from the table, whatever it returns", () => {
+    for (const [name, each] of Object.entries(sdk)) {
+      if (typeof each !== "function" || !/^class\b/.test(String(each)) || /Error$/.test(name)) continue;
+      const { constructor: _, ...methods } = Object.getOwnPropertyDescriptors(each.prototype);
+      const functions = Object.keys(methods).filter((key) => typeof methods[key]?.value === "function");
+      const waiting = Object.keys(Object.entries(table).find(([key]) => key === name)?.[1] ?? {});
+      expect([
+        name,
+        functions.filter((key) => !waiting.includes(key) && !INSTANT[name]?.includes(key)),
+      ]).toEqual([name, []]);
+    }
+  });
+
+  test(
+    "each call that waits is canceled as soon as its signal aborts, and leaves nothing",
+    async () => {
+      const calls = Object.entries(table).flatMap(([of, methods]) =>
+        Object.entries(methods).map(([method, call]): [string, Call] => [`${of}.${method}`, call]),
+      );
+      calls.push(["connect", (signal) => connectTo(live.server, { signal })]);
+      const before = { commands: await running(), sessions: await sessions() };
+      process.kill(live.server.server.pid, "SIGSTOP");
+      try {
+        await expectCanceled(calls.map(([name, call]) => begin(name, call, true)));
+        const atOnce = calls.map(([name, call]) => {
+          const started = begin(name, call);
+          started.control.abort("enough");
+          return started;
+        });
+        await expectCanceled(atOnce);
+        const waiting = calls
+          .filter(([name]) => !BRIEF.includes(name))
+          .map(([name, call]) => begin(name, call));
+        await turns();
+        expect(waiting.filter(({ pending }) => !pending).map(({ name }) => name)).toEqual([]);
+        for (const { control } of waiting) control.abort("enough");
+        await expectCanceled(waiting, "unknown");
+      } finally {
+        process.kill(live.server.server.pid, "SIGCONT");
+      }
+      // What the server had heard by then is taken back, and what ends things goes on.
+      await until("commands", async () => (await running()).length === before.commands.length - 3, 30_000);
+      await until("sessions", async () => (await sessions()).length === before.sessions.length - 1, 30_000);
+      const names = (await box.files.list(".")).map(({ path }) => path.split("/").at(-1) ?? "");
+      expect(names.filter((name) => !["folder", "x", "z"].includes(name))).toEqual([]);
+      await until("sandboxes", async () => (await mesh.list()).length === 3, 30_000);
+    },
+    LONG,
+  );
+});
+
+/** Gives `pieces`, then nothing more until it is told that it is over. */
+function silentSource(...pieces: Uint8Array[]) {
+  const source = { asked: false, returned: false };
+  const iterator: AsyncIterator<Uint8Array> = {
+    next() {
+      const value = pieces.shift();
+      if (value !== undefined) return Promise.resolve({ value, done: false });
+      source.asked = true;
+      return new Promise(() => undefined);
+    },
+    return() {
+      source.returned = true;
+      return Promise.resolve({ value: undefined, done: true });
+    },
+  };
+  return Object.assign(source, { [Symbol.asyncIterator]: () => iterator });
+}
+
+const PIECE = new Uint8Array(600 * 1024);
+const fed: Record<string, (source: AsyncIterable<Uint8Array>, signal: AbortSignal) => Promise<unknown>> = {
+  write: (source, signal) => box.files.write("slow/file", source, { signal }),
+  append: (source, signal) => box.files.write("slow-appended", source, { signal, append: true }),
+  unpack: (source, signal) => box.files.unpack("slow", source, { signal }),
+  exec: (stdin, signal) => box.exec("cat", { stdin, signal }),
+  stream: (stdin, signal) => read(box.stream("cat", { stdin, signal })),
+};
+
+describe("while a source's next piece is waited for", () => {
+  for (const [name, call] of Object.entries(fed)) {
+    test(
+      `an aborted ${name} ends, its source is told, and nothing half is left`,
+      async () => {
+        await box.files.mkdir("slow");
+        const source = silentSource(PIECE);
+        const started = begin(name, (signal) => call(source, signal));
+        await until("it waits", () => source.asked);
+        await turns();
+        expect(started.pending).toBe(true);
+        started.control.abort("enough");
+        await expectCanceled([started]);
+        expect(source.returned).toBe(true);
+        await until("nothing is left", async () => (await box.files.list("slow")).length === 0);
+        await box.files.remove("slow", { recursive: true });
+      },
+      LONG,
+    );
+  }
+
+  test(
+    "a started command whose input is not all sent yet ends, and its source is told",
+    async () => {
+      const control = new AbortController();
+      const source = silentSource(PIECE);
+      const command = await box.start("cat >/dev/null", { stdin: source, signal: control.signal });
+      await until("it waits", () => source.asked);
+      control.abort();
+      expect((await command.wait()).outcome.type).toBe("canceled");
+      expect(source.returned).toBe(true);
+    },
+    LONG,
+  );
+
+  test(
+    "what the sandbox refuses is told then, and so is its loss",
+    async () => {
+      const refused = silentSource(PIECE);
+      await expect(box.files.write("/proc/sandmesh-no/file", refused)).rejects.toBeInstanceOf(sdk.FileError);
+      expect(refused.returned).toBe(true);
+      const doomed = await mesh.acquire(SPEC);
+      const source = silentSource(PIECE);
+      const writing = doomed.files.write("file", source).catch((error: unknown) => error);
+      await until("it waits", () => source.asked);
+      await mesh.release({ sandbox: doomed.id });
+      expect(await writing).toBeInstanceOf(sdk.SandboxLostError);
+      expect(source.returned).toBe(true);
+    },
+    LONG,
+  );
+});
+
+test(
+  "an aborted write to stdin leaves neither a gap nor what was never begun; what is written after it is taken",
+  async () => {
+    const command = await box.start("until [ -e go ]; do sleep 0.05; done; cat | tail -c 12", {
+      stdinOpen: true,
+    });
+    const first = begin("first", (signal) => command.stdin.write(new Uint8Array(1024 * 1024), { signal }));
+    const second = begin("second", (signal) => command.stdin.write("never begun!", { signal }));
+    await turns();
+    expect([first.pending, second.pending]).toEqual([true, true]);
+    for (const { control } of [second, first]) control.abort("enough");
+    await expectCanceled([first, second]);
+    const third = command.stdin.write("and then it!");
+    await box.files.write("go", "");
+    await third;
+    await command.stdin.close();
+    expect((await command.wait()).stdout.text).toBe("and then it!");
+  },
+  LONG,
+);
+
+test(
+  "a stream is canceled while its reader is busy with a chunk, and so is one that nobody reads",
+  async () => {
+    const control = new AbortController();
+    const { signal } = control;
+    const unread = box.stream("true", { signal });
+    const stream = box.stream("echo here; sleep 600", { signal });
+    for await (const _ of stream) {
+      control.abort("enough");
+      await expect(stream.end).rejects.toMatchObject({ code: "canceled", cause: "enough", started: "yes" });
+      await until("it is over", async () => !(await running()).includes(stream.id));
+      break;
+    }
+    await expect(unread.end).rejects.toMatchObject({ code: "canceled", cause: "enough", started: "no" });
+  },
+  LONG,
+);
+
+test(
+  "a terminal ends with its signal, whoever reads it",
+  async () => {
+    const control = new AbortController();
+    const terminal = await box.terminal({ signal: control.signal });
+    control.abort("enough");
+    await expect(terminal.end).rejects.toMatchObject({ code: "canceled", cause: "enough" });
+    await until("it is over", async () => !(await running()).includes(terminal.command.id));
+  },
+  LONG,
+);
