@@ -32,7 +32,7 @@ def feed(
     async def work() -> None:
         try:
             await asyncio.wait({begun})
-            parts = parts_of(heeded(source, "stdin"), "stdin")
+            parts = parts_of(heeded(source, "stdin"), "stdin", live=True)
             await send_parts(parts, lambda *part: _send(box, command_id, *part), _TRY_S)
         except SourceError as error:
             canceled = CanceledError(str(error), field="stdin", sandbox=box.id, started="yes")

@@ -139,6 +139,25 @@ async def test_a_slow_reader_slows_the_command_down(local: Backend) -> None:
             assert isinstance((await stream.wait()).outcome, Canceled)
 
 
+async def test_what_a_source_of_stdin_has_given_reaches_the_command_while_the_source_waits(local: Backend) -> None:
+    answers: asyncio.Queue[str] = asyncio.Queue()
+    heard = []
+
+    async def talk() -> AsyncIterator[str]:
+        for word in ("a", "b", "c"):
+            yield f"{word}\n"
+            heard.append(await answers.get())
+
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        async with box.stream("cat", stdin=talk(), timeout=20) as stream:
+            async for chunk in stream:
+                answers.put_nowait(chunk.text)
+        command = await box.start("cat", stdin=talk(), timeout=20)
+        async for chunk in command.attach():
+            answers.put_nowait(chunk.text)
+    assert heard == 2 * ["a\n", "b\n", "c\n"]
+
+
 async def test_stdin_is_written_while_a_command_runs(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         async with box.stream("while read line; do echo got $line; done", stdin_open=True) as stream:

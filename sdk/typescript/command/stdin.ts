@@ -59,6 +59,7 @@ export async function* heeded(source: Source, signal: AbortSignal): AsyncGenerat
 export async function pump(box: Box, id: string, source: Source, signal: AbortSignal): Promise<void> {
   try {
     await sendParts(heeded(source, signal), {
+      live: true,
       send: (part) => sendTo(box, id, part, signal),
       giveUpMs: TRY_MS,
       signal,

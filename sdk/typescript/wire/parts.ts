@@ -19,7 +19,12 @@ export interface PartOptions {
   /** Give up when nothing was accepted for this long; ms. */
   giveUpMs?: number;
   signal?: AbortSignal | undefined;
+  /** What the source has given is sent whenever it lets one wait: somebody may answer it. */
+  live?: boolean;
 }
+
+/** The source has nothing more at the moment. */
+const PAUSE = Symbol("pause");
 
 export type Source = AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
 type Settled = { error?: unknown };
@@ -36,16 +41,29 @@ const MAX_GAPS = 4;
 
 /** The source's pieces. Where `signal` aborts this throws CanceledError at once, also while the next piece is waited for:
  * the source is told so (its iterator's `return`), and not waited for. */
-export async function* piecesUntil<T>(
+export const piecesUntil = <T>(
   source: AsyncIterable<T> | Iterable<T>,
   signal: AbortSignal,
-): AsyncGenerator<T, void, void> {
+): AsyncGenerator<T, void, void> => takePieces<T, never>(source, signal);
+
+/** The same, with `atPause` wherever the source lets one wait. */
+async function* takePieces<T, P>(
+  source: AsyncIterable<T> | Iterable<T>,
+  signal: AbortSignal,
+  atPause?: P,
+): AsyncGenerator<T | P, void, void> {
   const pieces = Symbol.asyncIterator in source ? source[Symbol.asyncIterator]() : source[Symbol.iterator]();
   let left = false;
+  let waiting = false;
   try {
     for (;;) {
       left = false;
       const next = Promise.resolve(pieces.next());
+      if (atPause !== undefined && !(await isSoon(next))) {
+        left = waiting = true;
+        yield atPause;
+        left = waiting = false;
+      }
       const { value, done } = await unlessAborted(next, signal);
       if (done === true) return;
       left = true;
@@ -53,18 +71,39 @@ export async function* piecesUntil<T>(
     }
   } finally {
     const told = left || signal.aborted ? (async () => void (await pieces.return?.()))() : undefined;
-    if (signal.aborted) told?.catch(() => undefined);
+    if (signal.aborted || waiting) told?.catch(() => undefined);
     else await told;
   }
 }
 
+/** Whether it is settled by the loop's next round. */
+async function isSoon(next: Promise<unknown>): Promise<boolean> {
+  let settled = false;
+  const settle = (): void => {
+    settled = true;
+  };
+  next.then(settle, settle);
+  await new Promise((go) => setImmediate(go));
+  return settled;
+}
+
 /** Cuts and joins to parts of MAX_CHUNK_BYTES, the last one marked; an empty source is one empty last part. What it
- * gives is copied where it is joined, so that a source may reuse its buffer. */
-export async function* partsOf(source: Source): AsyncGenerator<Part, void, void> {
+ * gives is copied where it is joined, so that a source may reuse its buffer. At a pause goes what there is. */
+export async function* partsOf(
+  source: Source | AsyncIterable<string | Uint8Array | typeof PAUSE>,
+): AsyncGenerator<Part, void, void> {
   let buffer = Buffer.allocUnsafe(MAX_CHUNK_BYTES);
   let filled = 0;
   let offset = 0;
   for await (const piece of source) {
+    if (piece === PAUSE) {
+      if (filled === 0) continue;
+      yield { offset, data: buffer.subarray(0, filled), last: false };
+      offset += filled;
+      buffer = Buffer.allocUnsafe(MAX_CHUNK_BYTES);
+      filled = 0;
+      continue;
+    }
     const data = bytesOf(piece, "content");
     let used = 0;
     // Whole parts of a large piece are sent as they lie, but for the last, which is known only when more has come.
@@ -94,6 +133,7 @@ export async function* partsOf(source: Source): AsyncGenerator<Part, void, void>
  * part that was refused) is told at once, whatever the source is waiting for. */
 export async function sendParts(source: Source, options: PartOptions): Promise<number> {
   const inFlight: InFlight[] = [];
+  const { live = false } = options;
   const { signal, stop, end } = stopWith(options.signal);
   let refused = false;
   const refuse = ({ error }: Settled): void => {
@@ -103,7 +143,8 @@ export async function sendParts(source: Source, options: PartOptions): Promise<n
   };
   let total = 0;
   try {
-    for await (const part of partsOf(piecesUntil<string | Uint8Array>(source, signal))) {
+    const pieces = takePieces<string | Uint8Array, typeof PAUSE>(source, signal, live ? PAUSE : undefined);
+    for await (const part of partsOf(pieces)) {
       if (inFlight.length >= (options.window ?? WINDOW)) await settleOldest(inFlight, options);
       const sent = launch(part, options);
       void sent.answer.then(refuse);

@@ -143,6 +143,24 @@ test("much stdin, and stdin that comes in parts, arrives whole and is closed", a
   expect((await sandbox.exec("exec true", { stdin: big })).ok).toBe(true);
 });
 
+test("what a source of stdin has given reaches the command while the source waits for its answer", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const answers = [0, 1, 2].map(() => Promise.withResolvers<string>());
+  async function* talk(): AsyncGenerator<string, void, void> {
+    for (const [i, word] of ["a", "b", "c"].entries()) {
+      yield `${word}\n`;
+      await answers[i]?.promise;
+    }
+  }
+  let heard = 0;
+  await using stream = sandbox.stream("cat", { stdin: talk(), timeout: "20s" });
+  for await (const { data } of stream)
+    for (const line of Buffer.from(data).toString().split("\n").filter(Boolean))
+      answers[heard++]?.resolve(line);
+  expect(await Promise.all(answers.map(({ promise }) => promise))).toEqual(["a", "b", "c"]);
+});
+
 test("a source of stdin that fails ends the command", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;

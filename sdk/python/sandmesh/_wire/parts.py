@@ -80,12 +80,40 @@ async def _pieces(source: Source, field: str) -> AsyncIterator[bytes]:
             yield _piece(piece, field)
 
 
-async def parts_of(source: Source, field: str) -> AsyncIterator[Part]:
-    """Cuts and joins to full parts, the last one marked; an empty source is one empty last part. Raises
-    InvalidRequestError with ``field`` where a piece of the source is neither text nor bytes."""
+async def _with_pauses(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
+    """None wherever the next piece is not there by the loop's next round."""
+    while True:
+        coming = asyncio.ensure_future(_next(pieces))
+        try:
+            await asyncio.sleep(0)
+            if not coming.done():
+                yield None
+            piece = await coming
+        finally:
+            coming.cancel()
+        if piece is None:
+            return
+        yield piece
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+async def parts_of(source: Source, field: str, *, live: bool = False) -> AsyncIterator[Part]:
+    """Cuts and joins to full parts, the last one marked; an empty source is one empty last part. With ``live`` what the
+    source has given goes whenever it lets one wait: somebody may answer it. Raises InvalidRequestError with ``field``
+    where a piece of the source is neither text nor bytes."""
     full = limit("max_chunk_bytes")
     offset, buffer = 0, bytearray()
-    async for piece in _pieces(source, field):
+    pieces = _pieces(source, field)
+    async for piece in _with_pauses(pieces) if live else pieces:
+        if piece is None:
+            if buffer:
+                yield offset, bytes(buffer), False
+                offset += len(buffer)
+                buffer.clear()
+            continue
         view = memoryview(piece)
         while view:
             # Sent only when more has come, so that the last part, whatever its length, is known to be the last.
