@@ -2,7 +2,7 @@
 // A file (JSON) is read first, the environment goes over it: `SANDMESH_POOL_BOOT_TIMEOUT_MS` for `bootTimeoutMs`.
 import { readFileSync } from "node:fs";
 import * as v from "valibot";
-import { Id, InvalidRequestError } from "../broker/contract/index.ts";
+import { Id, InvalidRequestError, wordsOf } from "../broker/contract/index.ts";
 
 /** A name or an address (IPv6 in brackets), and a port. */
 export const LISTEN_ADDRESS = /^(\[[0-9a-fA-F:]+\]|[^:[\]\s]+):(\d{1,5})$/;
@@ -154,7 +154,7 @@ export function readPoolConfig(file: string, env: NodeJS.ProcessEnv = process.en
   if (result.success) return result.output;
   const [issue] = result.issues;
   const field = v.getDotPath(issue) ?? "config";
-  throw new InvalidRequestError(`${file}: ${field}: ${issue.message}`, { field });
+  throw new InvalidRequestError(`${file}: ${field}: ${wordsOf(issue)}`, { field });
 }
 
 export interface Setting {

@@ -27,7 +27,7 @@ const WORDS: Record<string, string> = {
 };
 
 /** A schema's own words; where it has none, the same as others have, in place of valibot's. */
-function wordsOf({ message, type, input, expected, requirement }: v.BaseIssue<unknown>): string {
+export function wordsOf({ message, type, input, expected, requirement }: v.BaseIssue<unknown>): string {
   if (!/^Invalid [a-z]+: (Expected|Received) /.test(message)) return message;
   if (input === undefined) return "is missing";
   const words = WORDS[type];

@@ -26,7 +26,7 @@ describe("bench", () => {
   ])("%j is refused before anything starts, and the word is named", (words, named, help) => {
     const { code, stdout, stderr } = bench(...words);
     expect([code, stdout]).toEqual([2, ""]);
-    expect(stderr).toStartWith("error: ");
+    expect(stderr).toStartWith("sandmesh: invalid_request: ");
     expect(stderr).toContain(named);
     expect(stderr).toEndWith(`(see sandmesh help ${help})\n`);
   });

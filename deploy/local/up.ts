@@ -8,6 +8,7 @@ import {
   InternalError,
   InvalidRequestError,
   NotFoundError,
+  wordsOf,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
 import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
@@ -102,7 +103,7 @@ function checkPoolSettings(settings: Record<string, unknown>): void {
         field,
       });
     const result = v.safeParse(schema, value, { abortEarly: true });
-    if (!result.success) throw new InvalidRequestError(`${field}: ${result.issues[0].message}`, { field });
+    if (!result.success) throw new InvalidRequestError(`${field}: ${wordsOf(result.issues[0])}`, { field });
   }
 }
 

@@ -12,7 +12,7 @@ import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts
 import { failedBy } from "./context.ts";
 import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
 import { addHelp, addNotes } from "./help.ts";
-import { write } from "./output.ts";
+import { red, write } from "./output.ts";
 import { onlyText } from "./words.ts";
 
 const GLOBALS = [
@@ -120,5 +120,5 @@ function refuseUsage(text: string, write: (text: string) => void, say: (text: st
   const ours = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
   const error = new InvalidRequestError(text.trim().replace(/^error: /, ""));
   if (ours.includes("--json")) say(`${JSON.stringify({ error: error.toWire() })}\n`);
-  write(text);
+  write(text.replace(/^error: /, `${red("sandmesh")}: ${error.code}: `));
 }

@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import type { Sandbox, SpecOptions } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Output } from "./output.ts";
-import { collectEnv, parseCores, parseCount, parseDuration, parseLimit, parseSize } from "./units.ts";
+import { collectEnv, countFrom, ENV_HELP, parseCores, parseLease, parseLimit, sizeFrom } from "./units.ts";
 
 export interface SpecFlags {
   cpu?: number;
@@ -39,17 +39,17 @@ function parseNetwork(text: string): NonNullable<SpecOptions["network"]> {
 export function addSpecOptions(command: Command, lease: string): Command {
   return command
     .option("--cpu <cores>", "cores, such as 1 or 0.5", parseCores)
-    .option("-m, --memory <size>", "memory limit, such as 512m or 2GiB", parseSize)
-    .option("--disk <size>", "limit of what may be written", parseSize)
-    .option("--pids <n>", "processes and threads at once", parseCount)
-    .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
+    .option("-m, --memory <size>", "memory limit, such as 512m or 2GiB", sizeFrom("16m"))
+    .option("--disk <size>", "limit of what may be written", sizeFrom("1m"))
+    .option("--pids <n>", "processes and threads at once", countFrom(16))
+    .option("-e, --env <KEY=VALUE>", ENV_HELP, collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder of commands")
     .option("--network <mode>", "none (the default), host or policy:NAME", parseNetwork)
     .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
     .option("--provider <name>", "which of the pool's providers")
     .option("--run <id>", "the run that it belongs to; default one of its own")
-    .option("--lease <duration>", `lives this long without renewal; default ${lease}`, parseDuration)
+    .option("--lease <duration>", `lives this long without renewal; default ${lease}`, parseLease)
     .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseLimit);
 }
 

@@ -1,5 +1,13 @@
 import { describe, expect, test } from "bun:test";
-import { collectEnv, parseCores, parseCount, parseDuration, parseSize } from "./units.ts";
+import {
+  collectEnv,
+  countFrom,
+  parseCores,
+  parseCount,
+  parseDuration,
+  parseLease,
+  sizeFrom,
+} from "./units.ts";
 
 describe("values as people type them", () => {
   test("a duration without a unit is seconds, never milliseconds", () => {
@@ -10,7 +18,7 @@ describe("values as people type them", () => {
   });
 
   test("sizes are powers of 1024, however the unit is written", () => {
-    expect(["512m", "512MiB", "512MB", "2g", "65536", "1.5k"].map(parseSize)).toEqual([
+    expect(["512m", "512MiB", "512MB", "2g", "65536", "1.5k"].map(sizeFrom("1"))).toEqual([
       2 ** 29,
       2 ** 29,
       2 ** 29,
@@ -22,9 +30,16 @@ describe("values as people type them", () => {
 
   test("what is no value is refused, not taken for zero", () => {
     for (const bad of ["", "x", "-1s", "1d", ".", "NaN"]) expect(() => parseDuration(bad)).toThrow();
-    for (const bad of ["", "x", "-1", "1p"]) expect(() => parseSize(bad)).toThrow();
+    for (const bad of ["", "x", "-1", "1p"]) expect(() => sizeFrom("1")(bad)).toThrow();
     for (const bad of ["", "x", "1.5", "-1"]) expect(() => parseCount(bad)).toThrow();
     for (const bad of ["x", "0", "-1"]) expect(() => parseCores(bad)).toThrow();
+  });
+
+  test("what is too little is told as it is typed, and not in the wire's units", () => {
+    expect(() => parseLease("0")).toThrow("must be at least 1s");
+    expect(() => sizeFrom("16m")("1k")).toThrow("must be at least 16m");
+    expect(() => countFrom(16)("15")).toThrow("must be at least 16");
+    expect([parseLease("1"), sizeFrom("16m")("16m"), countFrom(16)("16")]).toEqual([1000, 2 ** 24, 16]);
   });
 
   test("a value may hold '=', and a name alone takes this process's value", () => {

@@ -1,5 +1,6 @@
 // Values as people type them: durations and sizes.
 import { InvalidArgumentError } from "commander";
+import { MIN_LEASE_MS } from "../../broker/contract/index.ts";
 import { bytes, milliseconds } from "../typescript/units.ts";
 import { isTextVariable } from "./words.ts";
 
@@ -26,8 +27,26 @@ export function parseLimit(text: string): number {
   return limitMs;
 }
 
+/** A lease, as long as the pool gives at least. */
+export function parseLease(text: string): number {
+  const leaseMs = parseDuration(text);
+  if (leaseMs < MIN_LEASE_MS) throw new InvalidArgumentError("must be at least 1s");
+  return leaseMs;
+}
+
 /** "512m", "2GiB", "65536": powers of 1024. To bytes. */
-export const parseSize = (text: string): number => parsed(() => bytes(text, "size"), '"512m", "2GiB"');
+const parseSize = (text: string): number => parsed(() => bytes(text, "size"), '"512m", "2GiB"');
+
+/** A size of at least so much, as it is typed. */
+export const sizeFrom =
+  (least: string) =>
+  (text: string): number => {
+    const size = parseSize(text);
+    if (size < parseSize(least)) throw new InvalidArgumentError(`must be at least ${least}`);
+    return size;
+  };
+
+export const ENV_HELP = "add to the environment (again for more); KEY alone: with the value that it has here";
 
 /** "KEY=VALUE" options, collected; "KEY" alone takes the value that this process has, as docker does. */
 export function collectEnv(text: string, soFar: Record<string, string> = {}): Record<string, string> {
@@ -45,12 +64,17 @@ export function parseCount(text: string): number {
   return Number(text);
 }
 
+/** A whole number of at least so much. */
+export const countFrom =
+  (least: number) =>
+  (text: string): number => {
+    const count = parseCount(text);
+    if (count < least) throw new InvalidArgumentError(`must be at least ${least}`);
+    return count;
+  };
+
 /** A whole number above 0. */
-export function parseSome(text: string): number {
-  const count = parseCount(text);
-  if (count === 0) throw new InvalidArgumentError("at least 1");
-  return count;
-}
+export const parseSome = countFrom(1);
 
 /** A number of cores above 0, such as "0.5". */
 export function parseCores(text: string): number {

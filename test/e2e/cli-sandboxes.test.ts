@@ -103,6 +103,26 @@ describe("a sandbox that is kept", () => {
     await here.acquired();
   });
 
+  test("a run that never was is 3, what is no id is wrong usage, and limits are told by the option", async () => {
+    const run = await here.sandmesh("release", "--run", "nosuch");
+    expect([run.code, run.stderr]).toEqual([3, "sandmesh: not_found: there is no run nosuch\n"]);
+    const context = await here.sandmesh("context", "a*");
+    expect([context.code, context.stderr]).toEqual([
+      2,
+      expect.stringContaining("sandmesh: invalid_request: "),
+    ]);
+    for (const [option, value, least] of [
+      ["--lease", "0", "1s"],
+      ["--memory", "1k", "16m"],
+      ["--disk", "1k", "1m"],
+      ["--pids", "0", "16"],
+    ] as const) {
+      const ran = await here.sandmesh("acquire", option, value, "host");
+      expect([ran.code, ran.stderr]).toEqual([2, expect.stringContaining(option)]);
+      expect(ran.stderr).toContain(`must be at least ${least}`);
+    }
+  });
+
   test("release --json tells of each what became of it, also where one never was", async () => {
     const id = await here.acquired();
     const ran = await here.sandmesh("release", "--json", id, "nosuch");

@@ -169,7 +169,7 @@ describe("usage", () => {
     ]) {
       const ran = await here.sandmesh(...words);
       expect([ran.code, ran.stdout]).toEqual([2, ""]);
-      expect(ran.stderr).toMatch(/^error: there is no command .*nosuch\n.{0,40}\n$/);
+      expect(ran.stderr).toMatch(/^sandmesh: invalid_request: there is no command .*nosuch\n.{0,40}\n$/);
     }
   });
 
@@ -212,7 +212,7 @@ describe("usage", () => {
     ]) {
       const ran = await here.sandmesh(...words);
       expect(JSON.parse(ran.stdout)).toMatchObject({ error: { code: "invalid_request" } });
-      expect(ran.stderr).toStartWith("error: ");
+      expect(ran.stderr).toStartWith("sandmesh: invalid_request: ");
     }
     // Behind "--" all words are the command's.
     expect((await here.sandmesh("exec", "--nosuch", "sb-1", "--", "ls", "--json")).stdout).toBe("");

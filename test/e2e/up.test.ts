@@ -61,7 +61,9 @@ test("a setting that is none, or cannot be, is refused at once, by its name, and
   ] as const) {
     const ran = await sandmesh("--json", "up", "--set", given);
     expect(ran.code).toBe(2);
-    expect(JSON.parse(ran.stdout)).toMatchObject({ error: { code: "invalid_request", field } });
+    const { error } = JSON.parse(ran.stdout);
+    expect(error).toMatchObject({ code: "invalid_request", field });
+    expect(error.message).not.toMatch(/Invalid|Expected/);
   }
   expect((await sandmesh("up", "--port", "70000")).code).toBe(2);
   expect(await readdir(home)).toEqual([]);

@@ -13,7 +13,7 @@ import { LocalWorld } from "./world.ts";
 const common = {
   spec: { image: "simulated" },
   badImage: "missing",
-  unsupported: { spec: { volumes: [] as never[], entrypoint: true }, field: "entrypoint" },
+  unsupported: { spec: { volumes: [] as never[], entrypoint: true }, field: "spec.entrypoint" },
   request: unheard,
 };
 

@@ -64,15 +64,15 @@ export class SimulatedProvider implements Provider {
 
   async validate(spec: SandboxSpec): Promise<void> {
     if (this.#settings.missingImages.includes(spec.image)) {
-      throw new ImageError(`the image ${spec.image} does not exist`, { field: "image" });
+      throw new ImageError(`the image ${spec.image} does not exist`, { field: "spec.image" });
     }
     for (const field of UNSUPPORTED) {
       const wish = spec[field];
       if (wish === undefined || wish === false || (Array.isArray(wish) && wish.length === 0)) continue;
-      throw new UnsupportedError(`a virtual sandbox has no ${field}`, { field });
+      throw new UnsupportedError(`a virtual sandbox has no ${field}`, { field: `spec.${field}` });
     }
     if (spec.network?.startsWith("policy:")) {
-      throw new UnsupportedError("a virtual sandbox has no network policies", { field: "network" });
+      throw new UnsupportedError("a virtual sandbox has no network policies", { field: "spec.network" });
     }
   }
 

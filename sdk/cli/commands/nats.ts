@@ -22,6 +22,8 @@ export function addContext(program: Command): void {
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
         const settings = settingsOf(command);
+        // Refuses what is no id, before anything is asked.
+        const shell = sandboxSubject(settings.tenant, id, "sh");
         const there = (await mesh.list()).map(({ sandbox }) => sandbox);
         forgetContextsBut(settings, there);
         if (id !== POOL_RESPONDER && !there.includes(id))
@@ -29,9 +31,7 @@ export function addContext(program: Command): void {
         const { name, ...context } = writeContext(settings, id);
         await output.result({ context: name, ...context }, name);
         const subject =
-          id === POOL_RESPONDER
-            ? `${poolSubject(settings.tenant, "list")} '{}'`
-            : `${sandboxSubject(settings.tenant, id, "sh")} 'echo hello'`;
+          id === POOL_RESPONDER ? `${poolSubject(settings.tenant, "list")} '{}'` : `${shell} 'echo hello'`;
         output.note(`nats --context ${name} req ${subject}`);
         output.note(
           dim(`for ${id} alone: where another is asked under it, the nats CLI waits, and says nothing`),

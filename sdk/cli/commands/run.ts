@@ -8,13 +8,13 @@ import { forgetContexts } from "../nats-contexts.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
 import { type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
-import { collectEnv, parseDuration, parseLimit } from "../units.ts";
+import { collectEnv, ENV_HELP, parseDuration, parseLimit } from "../units.ts";
 import { passWordsOn } from "../words.ts";
 
 const WORDS_HELP =
   "All words from COMMAND on are the command's own, also those that look like options. One word with white space is a line for the shell.";
 const JSON_HELP =
-  "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8.";
+  "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8. Of each stream at most 8 MiB are kept, and `truncated` is true where there was more; without --json all of it is streamed.";
 
 function addCommandOptions(command: Command): Command {
   return addNotes(passWordsOn(command, 1), `${WORDS_HELP}\n\n${JSON_HELP}`)
@@ -62,7 +62,7 @@ export function addExec(program: Command): void {
     .description(
       "Runs a command in a sandbox and streams its output. Ctrl-C or an end by a signal ends the command, too; where this program is killed (SIGKILL) or the machine dies, the command goes on until its time limit (--timeout) or the sandbox's end, and `logs` lists it.",
     )
-    .option("-e, --env <KEY=VALUE>", "add to the environment (again for more)", collectEnv)
+    .option("-e, --env <KEY=VALUE>", ENV_HELP, collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
     .option("-s, --session <name>", "in this persistent shell, opened if it is not open")

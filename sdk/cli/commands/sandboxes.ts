@@ -6,7 +6,7 @@ import { EXIT } from "../exit.ts";
 import { forgetContexts, forgetContextsBut } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
 import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
-import { parseDuration, parseSome } from "../units.ts";
+import { parseLease, parseSome } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
 const KEPT_LEASE_MS = 3_600_000;
@@ -74,7 +74,7 @@ export function addRelease(program: Command): void {
     .argument("[sandbox...]")
     .summary("end sandboxes")
     .description(
-      "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one never was. --json: what was released, and what was not and why, in `results`.",
+      "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one, or the run, never was. --json: what was released, and what was not and why, in `results`.",
     )
     .option("--run <id>", "end all of this run")
     .option("--all", "end all of the tenant's")
@@ -86,7 +86,7 @@ export function addRelease(program: Command): void {
         const of = flags.all === true ? {} : flags.run === undefined ? undefined : { run: flags.run };
         const others = of === undefined ? [] : (await mesh.list(of)).map(({ sandbox }) => sandbox);
         const orders: Order[] = ids.map((sandbox) => ({ sandbox, mustExist: true }));
-        if (flags.run !== undefined) orders.push({ run: flags.run });
+        if (flags.run !== undefined) orders.push({ run: flags.run, mustExist: true });
         if (flags.all === true) orders.push(...others.map((sandbox) => ({ sandbox })));
         const results = await Promise.all(
           orders.map(async ({ mustExist = false, ...what }): Promise<Result> => {
@@ -120,7 +120,7 @@ export function addRenew(program: Command): void {
     .argument("<sandbox or run>")
     .summary("give a run more time")
     .description("Renews a run, and with it all its sandboxes; a sandbox's id stands for its run.")
-    .option("--lease <duration>", "from now on; default 1h", parseDuration)
+    .option("--lease <duration>", "from now on; default 1h", parseLease)
     .action(async (name: string, flags: { lease?: number }, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
         const box = (await mesh.list({})).find((each) => each.sandbox === name);

@@ -2,7 +2,7 @@
 import { mkdir, realpath, rename, rm, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import * as v from "valibot";
-import { ImageError, randomName } from "../../../../broker/contract/index.ts";
+import { ImageError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
 import { namesIn } from "../layout.ts";
 import { findPython } from "../python.ts";
 
@@ -106,7 +106,7 @@ export class Images {
       described = this.#run(path, ["describe", path, ...(ref === "" ? [] : [ref])]).then((text) => {
         const result = v.safeParse(Described, JSON.parse(text));
         if (result.success) return result.output;
-        throw new ImageError(`image ${path}: its configuration is malformed: ${result.issues[0].message}`);
+        throw new ImageError(`image ${path}: its configuration is malformed: ${wordsOf(result.issues[0])}`);
       });
       this.#described.set(key, described);
       described.catch(() => this.#described.delete(key));
