@@ -45,6 +45,26 @@ async function example(language: string, start = ""): Promise<string> {
 }
 
 describe("README.md", () => {
+  test("the five minutes run as they are pasted, with nothing put in by hand, and leave nothing", async () => {
+    const home = await mkdtemp(join(tmpdir(), "sandmesh-tour-"));
+    try {
+      const told = (await example("console", "\\$ alias")).trimEnd().split("\n");
+      const script = told.filter((line) => line.startsWith("$ ")).map((line) => line.slice(2));
+      const ran = await run(["bash", "-O", "expand_aliases", "-ec", script.join("\n")], {
+        env: { SANDMESH_HOME: home },
+      });
+      expect({ code: ran.code, stderr: ran.code === 0 ? "" : ran.stderr }).toEqual({ code: 0, stderr: "" });
+      const answers = told.filter((line) => !line.startsWith("$ "));
+      expect(answers.length).toBeGreaterThan(3);
+      expect(ran.stdout.split("\n")).toEqual(expect.arrayContaining(answers));
+    } finally {
+      await run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "down"], {
+        env: { SANDMESH_HOME: home },
+      });
+      await rm(home, { recursive: true, force: true });
+    }
+  }, 120_000);
+
   test("the TypeScript example runs as it stands", async () => {
     const file = join(folder, "example.ts");
     await writeFile(file, await example("ts"));

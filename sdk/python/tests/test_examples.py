@@ -40,10 +40,14 @@ def _blocks() -> list[str]:
     return [block.split("```")[0] for block in text.split("```python\n")[1:]]
 
 
+def test_what_a_newcomer_copies_first_is_a_program() -> None:
+    compile(_blocks()[0], "README.md", "exec")
+
+
 @pytest.mark.parametrize("block", range(len(_blocks())))
 def test_a_block_of_the_readme_runs_and_leaves_nothing(local: Backend, block: int) -> None:
     source = _blocks()[block]
-    if "async " in source:
+    if "async " in source and "asyncio.run(" not in source:
         body = "".join(f"    {line}\n" for line in source.splitlines())
         source = f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())\n"
     done = subprocess.run(
