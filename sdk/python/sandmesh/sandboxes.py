@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -199,7 +200,13 @@ class Sandbox:
         check_arguments("sandbox.session_open.request", request, session="name", shell="shell")
 
         async def open_shell() -> Shell:
-            return Shell(self._box, session_of(await self._box.call("session_open", request)))
+            try:
+                return Shell(self._box, session_of(await self._box.call("session_open", request)))
+            except asyncio.CancelledError:
+                # One that was named may have been open before.
+                if name is None:
+                    self._box.caller.behind(self._box.call("session_close", {"session": request["session"]}))
+                raise
 
         return Opening(open_shell())
 

@@ -82,6 +82,8 @@ class StdinWriter:
             if self._begun is not None:
                 await asyncio.wait({self._begun})
             base = self._offset if self._offset is not None else await _send(self._box, self._id, 0, b"", False)
-            self._offset = base + len(data)
+            # Should this fail or be cancelled, nobody knows how much was taken: it is asked before the next one.
+            self._offset = None
             async for offset, part, end in parts_of((data,), "data"):
                 await _send(self._box, self._id, base + offset, part, end and last)
+            self._offset = base + len(data)

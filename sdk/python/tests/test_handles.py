@@ -46,6 +46,36 @@ async def test_a_started_command_outlives_its_client_and_is_followed_by_its_id(l
             box.command("x")
 
 
+async def test_what_is_cancelled_leaves_no_shell_and_no_gap_in_stdin(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+
+        async def open_shell() -> None:
+            await box.shell()
+
+        for wait_s in (0, 0, 0.001, 0.002, 0.004, 0.008):
+            opening = asyncio.ensure_future(open_shell())
+            await asyncio.wait({opening}, timeout=wait_s)
+            if opening.done():
+                break
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+        started = await box.start("until [ -e /tmp/go ]; do sleep 0.05; done; tail -c 12", stdin_open=True)
+        writing = asyncio.ensure_future(started.stdin.write(bytes(1024 * 1024)))
+        await asyncio.wait({writing}, timeout=0.2)
+        assert not writing.done()
+        writing.cancel()
+        behind = asyncio.ensure_future(started.stdin.write("and then it!"))
+        await box.files.write("/tmp/go", "")
+        await behind
+        await started.stdin.close()
+        assert (await started.wait()).stdout.text == "and then it!"
+        # By now each of them would be open.
+        while await box.sessions():
+            await asyncio.sleep(0.02)
+
+
 async def test_a_terminal_is_one(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         async with await box.terminal(["bash", "--norc", "-i"], rows=30, cols=100, term="dumb") as terminal:
