@@ -97,8 +97,8 @@ async def start(
 
 
 async def _feed(box: Box, command: Command, source: Source) -> None:
-    """What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of its
-    input would be the whole."""
+    """What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of
+    its input would be the whole."""
     try:
         async for _offset, data, _last in parts_of(heeded(source, "stdin"), "stdin", live=True):
             await command.stdin.write(data)
