@@ -223,18 +223,21 @@ def write_names(plan):
 
 def open_groups(plan):
     """The folder in which the daemon makes its commands' groups, as a descriptor: no path leads there from inside, and
-    who cannot open the daemon's descriptors (nobody) can neither leave a group nor change one."""
+    who cannot open the daemon's descriptors (no command can) can neither leave a group nor change one. As it lies in its
+    tree, and as what is handed over, which leads to no other folder: whoever may use the daemon's files can name its
+    descriptors by /proc/self/fd."""
     if plan["cgroup_commands"] is None:
         return None
-    return os.open(OLD + plan["cgroup_commands"], os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(OLD + plan["cgroup_commands"], os.O_RDONLY | os.O_DIRECTORY)
+    return folder, k.alone(folder)
 
 
-def hand_over_groups(groups, uid, gid):
+def hand_over_groups(folder, uid, gid):
     """To a daemon that is not root: the kernel wants the right to write to where a process comes from, too. Limits stay
     root's."""
     if uid != 0:
         for path in (".", "cgroup.procs", "../cgroup.procs"):
-            os.chown(path, uid, gid, dir_fd=groups)
+            os.chown(path, uid, gid, dir_fd=folder)
 
 
 def make_world(plan):
@@ -285,7 +288,7 @@ def become(plan, groups):
     """Drops to what the sandbox may do for ever: capabilities, then the image's or the spec's user."""
     uid, gid, others, home = find_user(plan["user"])
     if groups is not None:
-        hand_over_groups(groups, uid, gid)
+        hand_over_groups(groups[0], uid, gid)
     keep = set(k.KEPT_CAPABILITIES.values())
     if plan["network"] == "host":
         keep.discard(k.KEPT_CAPABILITIES["net_raw"])
@@ -334,11 +337,12 @@ def run(plan, errors, log):
         for n in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT):
             signal.signal(n, signal.SIG_DFL)
         os.umask(0o022)
-        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(plan)
         groups = make_world(plan)
+        # The sandbox's own: what was opened outside is the machine's, and has its mode and owner.
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         for path in plan["make_folders"]:
             os.makedirs(path, exist_ok=True)
         home = usable(become(plan, groups))
@@ -352,8 +356,8 @@ def run(plan, errors, log):
         bootstrap["env"] = {"HOME": home, **bootstrap.get("env", {})}
         env = {**plan["env"], "SANDMESH_BOOTSTRAP": json.dumps(bootstrap, ensure_ascii=False)}
         if groups is not None:
-            os.set_inheritable(groups, True)
-            env["SANDMESH_COMMANDS_CGROUP"] = str(groups)
+            os.set_inheritable(groups[1], True)
+            env["SANDMESH_COMMANDS_CGROUP"] = str(groups[1])
         os.execve(plan["argv"][0], plan["argv"], env)
     except NoSuchUser as e:
         report(errors, "user", 0, str(e))
