@@ -10,6 +10,7 @@ import {
 } from "../session/testing.ts";
 import type { Commands } from "./exec.ts";
 import { alive, begin, type Running, run, testCommands, testEngine, testGroups, until } from "./testing.ts";
+import { findTree } from "./tree.ts";
 
 /** Says its pid when it has left session, parents and environment behind. */
 const ESCAPE = `(setsid env -i /bin/sh -c 'echo $$; exec sleep 71' &)`;
@@ -42,6 +43,13 @@ async function escaped(running: Running): Promise<number> {
   });
   return pid;
 }
+
+test("who has a group is not looked for elsewhere, which would read all of /proc for each of hundreds that end at once", () => {
+  const { ppid } = process;
+  expect(findTree("none", ppid)).toContain(ppid);
+  expect(findTree("none", ppid, { members: () => undefined })).toContain(ppid);
+  expect(findTree("none", ppid, { members: () => [] })).toEqual([]);
+});
 
 test("without a group who leaves session, parents and environment behind escapes the time limit, as it is documented", async () => {
   const running = begin(await testCommands(), {

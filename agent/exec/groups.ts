@@ -58,8 +58,9 @@ export class Membership {
     return this.#group !== undefined && isPopulated(this.#group);
   }
 
-  /** The living processes. */
-  members(): number[] {
+  /** The living processes; undefined where the command may have been begun outside. */
+  members(): number[] | undefined {
+    if (!this.#groups.inForce) return undefined;
     return this.#group === undefined ? [] : processesIn(this.#group.path);
   }
 

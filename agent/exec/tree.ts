@@ -69,11 +69,18 @@ export function treeOf(
   return [...members];
 }
 
-/** The living processes of the command `id` whose leader is or was `leader`, and those of its group. */
-export function findTree(id: string, leader: number, group?: { members(): number[] }): number[] {
+/** What holds a command's processes; undefined where it may have been begun outside. */
+export interface Held {
+  members(): number[] | undefined;
+}
+
+/** The living processes of the command `id` whose leader is or was `leader`. Nothing leaves a group, so that whoever has one
+ * is not looked for in all of /proc, which for each of hundreds that end at once would keep the daemon from all else. */
+export function findTree(id: string, leader: number, group?: Held): number[] {
+  const held = group?.members();
+  if (held !== undefined) return held;
   const marker = Buffer.from(`${MARKER}=${id}`);
-  const held = new Set(group?.members());
-  return treeOf(readProcesses(), leader, (pid) => held.has(pid) || hasMarker(pid, marker), process.pid);
+  return treeOf(readProcesses(), leader, (pid) => hasMarker(pid, marker), process.pid);
 }
 
 function send(pid: number, signal: number): void {

@@ -1,7 +1,7 @@
 // Which processes of a session belong to the command that runs: those that started after it. What earlier commands left
 // in the background on purpose lives on.
 import { openSync, readFileSync, readSync } from "node:fs";
-import { findTree } from "../exec/tree.ts";
+import { findTree, type Held } from "../exec/tree.ts";
 
 /** The kernel counts process starts in this unit towards user space, whatever its own (USER_HZ). */
 const TICKS_PER_S = 100;
@@ -52,7 +52,7 @@ export function startedAfter(moment: Moment, pid: number, ticks: number | undefi
 export interface SessionProcesses {
   marker: string;
   shell: number;
-  group: { members(): number[] } | undefined;
+  group: Held | undefined;
 }
 
 /** Living processes of the session, without its shell, that started after the moment. */
