@@ -7,7 +7,7 @@ import {
   CanceledError,
   ConnectionError,
   PermissionDeniedError,
-  type SandmeshError,
+  SandmeshError,
   toSandmeshError,
 } from "../contract/core.ts";
 import { SANDBOX_PREFIX } from "../contract/ids.ts";
@@ -364,7 +364,7 @@ export class NatsLink implements Link {
 
   #report(error: unknown, what: string): void {
     if (this.#settings.onError !== undefined) this.#settings.onError(error, what);
-    else console.error(`sandmesh link: ${what}:`, error);
+    else console.error(`sandmesh link: ${what}:`, error instanceof SandmeshError ? error.message : error);
   }
 
   #ended(reason: Error | undefined): void {

@@ -68,6 +68,8 @@ export function addExec(program: Command): void {
     .option("-s, --session <name>", "in this persistent shell, opened if it is not open")
     .option("-d, --detach", "start it and print its id; see `logs`")
     .action(async (id: string, words: string[], flags: RunFlags & { detach?: boolean }, command: Command) => {
+      if (flags.detach === true && flags.interactive === true)
+        command.error("error: --interactive cannot go with --detach, after which nobody would send stdin");
       await withMesh(
         command,
         async (context) => {
