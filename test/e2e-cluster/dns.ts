@@ -72,16 +72,21 @@ export async function openDns(): Promise<Disposable> {
     return known.names;
   };
   const socket = createSocket("udp4");
-  socket.on("message", (query, { port, address }) => {
+  let closed = false;
+  socket.on("message", async (query, { port, address }) => {
     // Who gets no answer asks again.
-    names().then(
-      (all) => socket.send(answerTo(query, all), port, address),
-      () => undefined,
-    );
+    const all = await names().catch(() => undefined);
+    // Pods on their way out may have asked until the end.
+    if (all !== undefined && !closed) socket.send(answerTo(query, all), port, address);
   });
   await new Promise<void>((resolve, reject) => {
     socket.once("error", reject);
     socket.bind(53, ADDRESS, resolve);
   });
-  return { [Symbol.dispose]: () => void socket.close() };
+  return {
+    [Symbol.dispose]() {
+      closed = true;
+      socket.close();
+    },
+  };
 }
