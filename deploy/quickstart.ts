@@ -6,7 +6,7 @@ import { counted, duration, green, red, write } from "../sdk/cli/output.ts";
 import { connect, type Mesh } from "../sdk/typescript/mod.ts";
 import { sandmeshHome } from "../sdk/typescript/settings.ts";
 import { withMesh } from "./local/own.ts";
-import { describeLeft, type Left } from "./local/up.ts";
+import { describeLeft, type Left, nothingLeft } from "./local/up.ts";
 import { replay } from "./replay/replay.ts";
 import { type Replay, report } from "./replay/report.ts";
 import { loadTrajectories, type Trajectory } from "./replay/trajectory.ts";
@@ -73,7 +73,7 @@ async function replayAll(mesh: Mesh, chosen: Trajectory[]): Promise<void> {
 }
 
 async function sayLeft(left: Left): Promise<void> {
-  const clean = Object.values(left).every((each) => each === 0);
+  const clean = nothingLeft(left);
   await say("");
   await say(clean ? green(describeLeft(left)) : red(describeLeft(left)));
   if (!clean) process.exitCode = 1;

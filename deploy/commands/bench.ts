@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { Command } from "commander";
 import { addHelp, addNotes } from "../../sdk/cli/help.ts";
 import { parseSome } from "../../sdk/cli/units.ts";
+import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
 
 type Flag = readonly [flags: string, about: string, byDefault?: number];
 
@@ -98,7 +99,7 @@ async function runScript(_flags: unknown, command: Command): Promise<void> {
     stdio: ["ignore", "inherit", "inherit"],
   });
   // The benchmark ends its mesh, and then itself.
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => bench.kill(signal));
+  for (const signal of ENDING_SIGNALS) process.on(signal, () => bench.kill(signal));
   process.exitCode = await bench.exited;
 }
 

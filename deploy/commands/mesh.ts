@@ -9,7 +9,7 @@ import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
 import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
-import { describeLeft, down, up } from "../local/up.ts";
+import { describeLeft, down, nothingLeft, up } from "../local/up.ts";
 
 /** Bun says "unknown" where the environment names no user, as in most containers. */
 function loginName(): string {
@@ -106,7 +106,7 @@ export function addDown(program: Command): void {
         const left = await down(sandmeshHome());
         forgetContextsHere();
         await output.result(left, describeLeft(left));
-        if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
+        if (!nothingLeft(left)) process.exitCode = 1;
       });
     });
 }

@@ -1,9 +1,8 @@
 // A mesh for as long as something of this process runs: quickstart's, and the benchmarks'.
 import { constants } from "node:os";
+import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 import { down, type Left, up } from "./up.ts";
-
-const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 export interface OwnMesh {
   home: string;
@@ -31,7 +30,7 @@ export async function withMesh<T>(mesh: OwnMesh, use: (address: MeshAddress) => 
 /** `ended` never comes back where a signal came before: this process ends then. */
 function endOnSignals(end: () => Promise<void>): { ended(): Promise<void> } {
   let interrupted = false;
-  const onSignal = async (signal: (typeof SIGNALS)[number]): Promise<void> => {
+  const onSignal = async (signal: (typeof ENDING_SIGNALS)[number]): Promise<void> => {
     // Ctrl-C reaches this process from its terminal and by who started it.
     if (interrupted) return;
     interrupted = true;
@@ -44,11 +43,11 @@ function endOnSignals(end: () => Promise<void>): { ended(): Promise<void> } {
       process.exit(128 + constants.signals[signal]);
     }
   };
-  for (const signal of SIGNALS) process.on(signal, onSignal);
+  for (const signal of ENDING_SIGNALS) process.on(signal, onSignal);
   return {
     async ended() {
       if (interrupted) await new Promise(() => {});
-      for (const signal of SIGNALS) process.off(signal, onSignal);
+      for (const signal of ENDING_SIGNALS) process.off(signal, onSignal);
     },
   };
 }

@@ -45,6 +45,9 @@ export const Left = v.object({
 });
 export type Left = v.InferOutput<typeof Left>;
 
+/** What is not known counts as left. */
+export const nothingLeft = (left: Left): boolean => Object.values(left).every((count) => count === 0);
+
 /** The line that proves an orderly end. */
 export const describeLeft = (left: Left): string =>
   `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${left.leases === null ? "leases not known" : counted(left.leases, "lease")}`;

@@ -8,6 +8,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
+import { ENDING_SIGNALS } from "../typescript/exit.ts";
 import { localError, systemErrno } from "../typescript/files/local-errors.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { resolveSettings, type Settings } from "../typescript/settings.ts";
@@ -61,7 +62,7 @@ export async function withMesh(
     process.stderr.write("sandmesh: ended at once, before all was undone in order\n");
     process.exit(EXIT.canceled);
   };
-  for (const name of ENDING) process.on(name, stop);
+  for (const name of ENDING_SIGNALS) process.on(name, stop);
   try {
     const { url, creds: credentials, ca } = globals;
     const { signal } = abort;
@@ -75,11 +76,9 @@ export async function withMesh(
     const code = failedBy(thrown, globals.json, failed);
     process.exitCode = abort.signal.aborted && code !== EXIT.brokenPipe ? EXIT.canceled : code;
   } finally {
-    for (const name of ENDING) process.off(name, stop);
+    for (const name of ENDING_SIGNALS) process.off(name, stop);
   }
 }
-
-const ENDING = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** The reader of our output has gone, as in `sandmesh … | head`: no failure, and nobody to tell it. */
 const isBrokenPipe = (thrown: unknown): boolean =>

@@ -8,7 +8,8 @@ export interface Releasing {
   releaseBlocking(): void;
 }
 
-const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+/** By which a person, a supervisor and a terminal that closes end a process. */
+export const ENDING_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 const open = new Set<Releasing>();
 let guarded = false;
 
@@ -20,7 +21,7 @@ export function guard(releasing: Releasing): void {
   guarded = true;
   process.on("exit", releaseAll);
   // In front of the program's own, so that one of theirs that listens once is still there to be seen.
-  for (const signal of SIGNALS) process.prependListener(signal, onSignal);
+  for (const signal of ENDING_SIGNALS) process.prependListener(signal, onSignal);
 }
 
 export function unguard(releasing: Releasing): void {
@@ -28,7 +29,7 @@ export function unguard(releasing: Releasing): void {
   if (open.size > 0 || !guarded) return;
   guarded = false;
   process.removeListener("exit", releaseAll);
-  for (const signal of SIGNALS) process.removeListener(signal, onSignal);
+  for (const signal of ENDING_SIGNALS) process.removeListener(signal, onSignal);
 }
 
 function releaseAll(): void {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { withMesh } from "../../deploy/local/own.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
-import { describeLeft, type Left } from "../../deploy/local/up.ts";
+import { describeLeft, type Left, nothingLeft } from "../../deploy/local/up.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
 
 export const progress = (line: string): void => {
@@ -33,7 +33,7 @@ export async function bench(
   const remove = (): Promise<void> => rm(home, { recursive: true, force: true });
   const down = async (left: Left): Promise<void> => {
     progress(describeLeft(left));
-    if (Object.values(left).some((count) => count !== 0)) process.exitCode = 1;
+    if (!nothingLeft(left)) process.exitCode = 1;
     await remove();
   };
   const result = await withMesh({ home, options, down }, async (address) => {
