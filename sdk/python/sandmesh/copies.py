@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import IO, TYPE_CHECKING
 
 from ._wire.lost import may_be_lost
-from ._wire.tree import local_errors, local_path, pack_as, pack_folder, shown, whole
+from ._wire.tree import became_shorter, local_errors, local_path, pack_as, pack_folder, shown, whole
 from ._wire.unpack import Unpacking, unpack_new
 from .errors import FileError, InvalidRequestError, NotFoundError, SandmeshError
 
@@ -118,8 +118,7 @@ async def _fetch(archive: IO[bytes], source: Callable[[], AsyncIterator[bytes]])
         archive.seek(0)
         archive.truncate()
         try:
-            async for part in source():
-                await asyncio.to_thread(archive.write, part)
+            await _write_all(archive, source())
             archive.seek(0)
             return
         except SandmeshError as error:
@@ -136,8 +135,7 @@ async def _put(files: Files, remote: str, target: bytes, found: FileStat, there:
         if found.type == "symlink":
             raise FileError(f"{shown(target)} is in the way of the symlink", reason="EEXIST")
         with await asyncio.to_thread(_open_to_write, target) as file:
-            async for part in files.read_parts(remote):
-                await asyncio.to_thread(file.write, part)
+            await _write_all(file, files.read_parts(remote))
         return
     if there is not None and stat.S_ISDIR(there.st_mode):
         place = os.path.join(target, os.fsencode(os.path.basename(remote.rstrip("/"))))
@@ -148,10 +146,14 @@ async def _put(files: Files, remote: str, target: bytes, found: FileStat, there:
             _make_link(half, found)
             return
         with await asyncio.to_thread(_open_to_write, half, os.O_CREAT | os.O_EXCL) as file:
-            async for part in files.read_parts(remote):
-                await asyncio.to_thread(file.write, part)
+            await _write_all(file, files.read_parts(remote))
         os.utime(half, (found.mtime, found.mtime))
         os.chmod(half, found.mode)
+
+
+async def _write_all(file: IO[bytes], parts: AsyncIterator[bytes]) -> None:
+    async for part in parts:
+        await asyncio.to_thread(file.write, part)
 
 
 def _open_to_write(path: bytes, flags: int = 0) -> IO[bytes]:
@@ -201,8 +203,7 @@ async def _whole(file: IO[bytes], path: bytes) -> AsyncGenerator[bytes, None]:
             total += len(block)
             yield block
     if total < size:
-        message = f"{shown(path)}, on this machine: became shorter while it was read"
-        raise FileError(message, reason="ESTALE")
+        raise became_shorter(path)
 
 
 async def _blocks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:

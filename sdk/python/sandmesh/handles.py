@@ -14,10 +14,10 @@ from ._wire.caller import CALL_TIMEOUT_S
 from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7
 from ._wire.opening import leave_block
-from ._wire.parts import Source, SourceError, heeded, parts_of
+from ._wire.parts import Source, SourceError
 from .errors import NotFoundError, SandboxLostError, SandmeshError, UnknownCommandError
 from .results import CommandEnd, ExecResult
-from .stdin import StdinWriter
+from .stdin import StdinWriter, input_parts
 from .streams import CommandStream, attach_stream
 from .units import Seconds, time_limit
 
@@ -100,7 +100,7 @@ async def _feed(box: Box, command: Command, source: Source) -> None:
     """What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of
     its input would be the whole."""
     try:
-        async for _offset, data, _last in parts_of(heeded(source, "stdin"), "stdin", live=True):
+        async for _offset, data, _last in input_parts(source):
             await command.stdin.write(data)
     except SourceError:
         commands.cancel_behind(box, command.id)

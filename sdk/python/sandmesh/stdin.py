@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ._wire.box import Box
-from ._wire.parts import Data, Source, SourceError, as_bytes, heeded, parts_of, send_parts
+from ._wire.parts import Data, Part, Source, SourceError, as_bytes, heeded, parts_of, send_parts
 from .errors import CanceledError, InvalidRequestError, SandmeshError, SessionClosedError
 
 Input = Data
@@ -24,6 +24,11 @@ async def _send(box: Box, command_id: str, offset: int, data: bytes, last: bool)
     return int(answer["received"])
 
 
+def input_parts(source: Source) -> AsyncIterator[Part]:
+    """As they come: a command may answer what it has read so far. Raises SourceError."""
+    return parts_of(heeded(source, "stdin"), "stdin", live=True)
+
+
 def feed(
     box: Box, command_id: str, source: Source, begun: asyncio.Future[Any], fail: Callable[[CanceledError], None]
 ) -> asyncio.Task[None]:
@@ -32,8 +37,7 @@ def feed(
     async def work() -> None:
         try:
             await asyncio.wait({begun})
-            parts = parts_of(heeded(source, "stdin"), "stdin", live=True)
-            await send_parts(parts, lambda *part: _send(box, command_id, *part), _TRY_S)
+            await send_parts(input_parts(source), lambda *part: _send(box, command_id, *part), _TRY_S)
         except SourceError as error:
             canceled = CanceledError(str(error), field="stdin", sandbox=box.id, started="yes")
             canceled.__cause__ = error.__cause__

@@ -69,6 +69,10 @@ def shown(path: bytes) -> str:
     return path.decode("utf-8", "replace")
 
 
+def became_shorter(path: bytes) -> FileError:
+    return FileError(f"{shown(path)}, on this machine: became shorter while it was read", reason="ESTALE")
+
+
 def pack_folder(folder: bytes, archive: IO[bytes], skipped: Tell) -> None:
     """The folder itself as "." and its content, with modes, times and links. ``skipped`` is told the path of each fifo,
     socket and device, which are left out. Raises FileError that names what cannot be read, went away or became shorter
@@ -128,8 +132,7 @@ class _Packer:
                 # tarfile's own, of a file that ends too early.
                 if error.errno is not None or file.tell() >= found.st_size:
                     raise
-                message = f"{shown(path)}, on this machine: became shorter while it was read"
-                raise FileError(message, reason="ESTALE") from error
+                raise became_shorter(path) from error
 
     def add(self, path: bytes, name: bytes, found: os.stat_result, file: IO[bytes] | None = None) -> None:
         entry = tarfile.TarInfo(_text(name))
