@@ -110,7 +110,7 @@ test("a frozen answer in the midst of its body is timed out as well", async () =
   await expect(ask(false)).rejects.toMatchObject({ reason: "unreachable" });
 });
 
-test("no more than maxRequests are there at once; those that wait go in their order, a read before all writes, and one that leaves holds up none", async () => {
+test("no more than maxRequests are there at once; those that wait go in their order, reads before all writes, and one that leaves holds up none", async () => {
   const open: ServerResponse[] = [];
   const { transport, seen } = await against([(_request, response) => void open.push(response)], {
     maxRequests: 2,
@@ -122,18 +122,18 @@ test("no more than maxRequests are there at once; those that wait go in their or
       () => path,
       () => `${path} left`,
     );
-  const all = [ask("a"), ask("b"), ask("c", leaving.signal), ask("d"), ask("e", signal, "GET")];
+  const all = [ask("a"), ask("b"), ask("c", leaving.signal), ask("d"), ask("e", signal, "GET"), ask("f", signal, "GET")];
   await until("two requests", () => open.length === 2);
   leaving.abort();
   expect(await all[2]).toBe("c left");
-  for (let i = 0; i < 4; i++) {
+  for (let i = 0; i < 5; i++) {
     await until("the next request", () => open.length > i);
     expect(open.length).toBeLessThanOrEqual(i + 2);
     open[i]?.end("{}");
   }
-  expect(await Promise.all(all)).toEqual(["a", "b", "c left", "d", "e"]);
+  expect(await Promise.all(all)).toEqual(["a", "b", "c left", "d", "e", "f"]);
   const order = seen.map(({ url }) => url?.at(-1));
-  expect(order.slice(2)).toEqual(["e", "d"]);
+  expect(order.slice(2)).toEqual(["e", "f", "d"]);
 });
 
 test("lines of a watch come whole, also where they are cut anywhere between", async () => {

@@ -44,7 +44,9 @@ export class Transport {
   readonly #access: Access;
   readonly #limits: TransportLimits;
   readonly #agent: https.Agent | http.Agent;
-  readonly #waiting: (() => void)[] = [];
+  /** Who waits for a place. */
+  readonly #reads: (() => void)[] = [];
+  readonly #writes: (() => void)[] = [];
   #running = 0;
   /** Until then the server has asked us to be quiet: performance.now() ms. */
   #quietUntil = 0;
@@ -198,6 +200,7 @@ export class Transport {
       this.#running++;
       return;
     }
+    const waiting = first ? this.#reads : this.#writes;
     // The place is handed over, so that nobody comes between.
     await new Promise<void>((resolve, reject) => {
       const go = (): void => {
@@ -205,18 +208,17 @@ export class Transport {
         resolve();
       };
       const leave = (): void => {
-        const at = this.#waiting.indexOf(go);
-        if (at !== -1) this.#waiting.splice(at, 1);
+        const at = waiting.indexOf(go);
+        if (at !== -1) waiting.splice(at, 1);
         reject(canceled());
       };
       signal.addEventListener("abort", leave, { once: true });
-      if (first) this.#waiting.unshift(go);
-      else this.#waiting.push(go);
+      waiting.push(go);
     });
   }
 
   #leave(): void {
-    const next = this.#waiting.shift();
+    const next = this.#reads.shift() ?? this.#writes.shift();
     if (next === undefined) this.#running--;
     else next();
   }
