@@ -171,11 +171,10 @@ export async function expose(box: Box, localPort: number, options: ExposeOptions
   const sockets = new Set<Socket>();
   const stream = open(box, { type: "listen", host, port });
   const numbers = lines(stream);
-  const abort = () => stream.close();
-  signal?.addEventListener("abort", abort);
-  const first = await unlessAborted(numbers.next(), signal).finally(() =>
-    signal?.removeEventListener("abort", abort),
-  );
+  const first = await unlessAborted(numbers.next(), signal).catch((error: unknown) => {
+    stream.close();
+    throw error;
+  });
   if (first.done === true) {
     const { outcome } = await stream.end;
     throw new ProviderError(
