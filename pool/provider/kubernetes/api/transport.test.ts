@@ -122,7 +122,14 @@ test("no more than maxRequests are there at once; those that wait go in their or
       () => path,
       () => `${path} left`,
     );
-  const all = [ask("a"), ask("b"), ask("c", leaving.signal), ask("d"), ask("e", signal, "GET"), ask("f", signal, "GET")];
+  const all = [
+    ask("a"),
+    ask("b"),
+    ask("c", leaving.signal),
+    ask("d"),
+    ask("e", signal, "GET"),
+    ask("f", signal, "GET"),
+  ];
   await until("two requests", () => open.length === 2);
   leaving.abort();
   expect(await all[2]).toBe("c left");
