@@ -81,7 +81,7 @@ export class Command implements RunningCommand, EngineListener {
     this.#attempt = undefined;
     this.#sink.started(pid);
     for (const signal of this.#early ?? []) this.#context.engine.signal(this.#handle, signal);
-    if (this.#ending !== undefined) this.#endTree();
+    if (this.#ending !== undefined) void this.#endTree();
   }
   failed(failure: StartFailure): void {
     if (this.#attempt !== undefined) this.#finish(failureOutcome(failure, this.#attempt));
@@ -132,12 +132,12 @@ export class Command implements RunningCommand, EngineListener {
     this.#context.engine.hangUp(this.#handle);
     this.#stdin?.abandon();
   }
-  background(): number[] {
-    return this.#members().filter((pid) => this.#over || pid !== this.#pid);
+  async background(): Promise<number[]> {
+    return (await this.#members()).filter((pid) => this.#over || pid !== this.#pid);
   }
 
-  #members(): number[] {
-    return this.#pid === 0 ? [] : findTree(this.id, this.#pid, this.group);
+  #members(): Promise<number[]> {
+    return this.#pid === 0 ? Promise.resolve([]) : findTree(this.id, this.#pid, this.group);
   }
 
   // ---- its end ----
@@ -145,26 +145,23 @@ export class Command implements RunningCommand, EngineListener {
     if (this.#over || this.#ending !== undefined) return;
     this.#ending = ending;
     this.#stopTimer();
-    if (this.#pid !== 0) this.#endTree();
+    if (this.#pid !== 0) void this.#endTree();
   }
 
-  #endTree(): void {
+  async #endTree(): Promise<void> {
     const { engine } = this.#context;
-    endTree({
+    this.#tree = await endTree({
       find: () => this.#members(),
       watch: (pid, gone) => engine.watch(pid, gone),
       killAll: this.group && (() => this.group?.kill()),
       graceMs: this.#graceMs,
-      ended: (killed, hard) => {
-        this.#tree = { killed, hard };
-        // What it wrote is still read to the end (at most what a pipe holds), also where the reader has no credit;
-        // a process that escaped does not keep the reply waiting.
-        engine.pause(this.#handle, false);
-        engine.letGo(this.#handle);
-        this.#advance();
-        if (this.#exit === undefined) this.#giveUp();
-      },
     });
+    // What it wrote is still read to the end (at most what a pipe holds), also where the reader has no credit; a process
+    // that escaped does not keep the reply waiting.
+    engine.pause(this.#handle, false);
+    engine.letGo(this.#handle);
+    this.#advance();
+    if (this.#exit === undefined) this.#giveUp();
   }
 
   /** The leader does not end even by SIGKILL (a hung disk): the reply comes all the same. Its exit is known to the
@@ -181,22 +178,22 @@ export class Command implements RunningCommand, EngineListener {
     if (this.#over || this.#exit === undefined || this.#closed === undefined) return;
     if (this.#ending !== undefined) {
       if (this.#tree !== undefined) this.#conclude();
-    } else if (this.#waitAll) this.#waitForAll();
+    } else if (this.#waitAll) void this.#waitForAll();
     else this.#conclude();
   }
 
   /** `wait: "all"` waits for every process, not only for those that hold the pipes. */
-  #waitForAll(): void {
+  async #waitForAll(): Promise<void> {
     if (this.#waiting) return;
+    this.#waiting = true;
     const again = (): void => {
       this.#waiting = false;
       this.#advance();
     };
-    for (const pid of this.#members()) {
-      this.#waiting = this.#context.engine.watch(pid, again);
-      if (this.#waiting) return;
-    }
-    this.#conclude();
+    const alive = await this.#members();
+    if (alive.some((pid) => this.#context.engine.watch(pid, again))) return;
+    // Its time may have come meanwhile.
+    if (this.#ending === undefined) this.#conclude();
   }
 
   #conclude(): void {
@@ -222,17 +219,20 @@ export class Command implements RunningCommand, EngineListener {
     if (!this.#takeEnd()) return;
     const exit = this.#exit;
     const durationMs = (this.#exitAt === 0 ? performance.now() : this.#exitAt) - this.#startedAt;
+    const tell = (left: number): void => {
+      this.#sink.ended({
+        outcome,
+        durationMs,
+        ...(left > 0 && { background: left }),
+        ...(exit !== undefined && { cpuMs: exit.cpuMs }),
+        ...(exit !== undefined && exit.maxRssBytes > 0 && { maxRssBytes: exit.maxRssBytes }),
+      });
+      this.#forget();
+    };
     // Looking through /proc costs more than a short command: only where something is known to live on.
-    const livesOn = exit?.groupAlive || this.#closed?.held || this.group?.populated;
-    const left = exit !== undefined && livesOn ? this.background().length : 0;
-    this.#sink.ended({
-      outcome,
-      durationMs,
-      ...(left > 0 && { background: left }),
-      ...(exit !== undefined && { cpuMs: exit.cpuMs }),
-      ...(exit !== undefined && exit.maxRssBytes > 0 && { maxRssBytes: exit.maxRssBytes }),
-    });
-    this.#forget();
+    if (exit?.groupAlive || (exit !== undefined && (this.#closed?.held || this.group?.populated)))
+      void this.background().then((left) => tell(left.length));
+    else tell(0);
   }
 
   /** False where it is over already. */

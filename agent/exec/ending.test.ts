@@ -1,8 +1,8 @@
 // How commands end: time limits, cancels, background work, back-pressure.
 import { beforeAll, describe, expect, test } from "bun:test";
 import type { Commands } from "./exec.ts";
+import { Processes } from "./processes.ts";
 import { alive, begin, run, testCommands, until } from "./testing.ts";
-import { treeOf } from "./tree.ts";
 
 let commands: Commands;
 beforeAll(async () => {
@@ -29,7 +29,7 @@ describe("background work", () => {
       expect(ended.outcome).toEqual({ type: "exited", code: 0 });
       expect(ended.text).toStartWith("hi ");
       expect(ended.background).toBe(1);
-      expect(running.command.background()).toEqual([child]);
+      expect(await running.command.background()).toEqual([child]);
       expect(await alive(child)).toBe(true);
     } finally {
       end([child]);
@@ -75,7 +75,7 @@ describe("background work", () => {
     await until("the leader is gone", async () => !(await alive(pid)));
     let child = 0;
     await until("the child has read it and waits for more", async () => {
-      child = running.command.background()[0] ?? 0;
+      child = (await running.command.background())[0] ?? 0;
       const stat = await Bun.file(`/proc/${child}/stat`)
         .text()
         .catch(() => "");
@@ -111,7 +111,7 @@ describe("the whole tree ends", () => {
     try {
       const running = begin(commands, { shell: tree, timeout_ms: 400, grace_ms: 3000 });
       await running.until("up");
-      const members = running.command.background();
+      const members = await running.command.background();
       const ended = await running.ended;
       expect(members.length).toBeGreaterThanOrEqual(3);
       expect(ended.outcome).toMatchObject({ type: "timed_out", after_ms: 400 });
@@ -133,7 +133,7 @@ describe("the whole tree ends", () => {
     running.command.cancel();
     const ended = await running.ended;
     expect(ended.outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
-    expect(running.command.background()).toEqual([]);
+    expect(await running.command.background()).toEqual([]);
   });
 
   test("with the reason the endpoint gives", async () => {
@@ -156,7 +156,7 @@ describe("the whole tree ends", () => {
     await running.until("up");
     running.command.cancel();
     expect((await running.ended).outcome).toMatchObject({ type: "canceled", signal: "SIGKILL" });
-    await until("nothing of it is left", () => running.command.background().length === 0);
+    await until("nothing of it is left", async () => (await running.command.background()).length === 0);
   });
 
   test("a command that ends on SIGTERM by itself is still canceled, with what it said last", async () => {
@@ -166,7 +166,7 @@ describe("the whole tree ends", () => {
     });
     // Not before: what is between fork and exec would take SIGTERM with the shell's trap, and lose it.
     await until("sleep runs", async () => {
-      const [pid] = running.command.background();
+      const [pid] = await running.command.background();
       const name = await Bun.file(`/proc/${pid}/comm`)
         .text()
         .catch(() => "");
@@ -188,14 +188,15 @@ describe("the whole tree ends", () => {
     const processes = [
       { pid: 10, parent: 1, session: 10 },
       { pid: 11, parent: 10, session: 20 },
-      { pid: 12, parent: 1, session: 20 },
+      { pid: 12, parent: 1, session: 20, ids: ["mine"] },
       { pid: 13, parent: 12, session: 13 },
       { pid: 14, parent: 1, session: 14 },
       { pid: 15, parent: 14, session: 14 },
     ];
-    expect(treeOf(processes, 10, () => false, 1)).toEqual([10, 11]);
-    expect(treeOf(processes, 10, (pid) => pid === 12, 1).sort()).toEqual([10, 11, 12, 13]);
-    expect(treeOf(processes, 20, () => false, 1).sort()).toEqual([11, 12, 13]);
+    const all = new Processes(processes.map((each) => ({ ids: [], ...each })));
+    expect(all.tree("none", 10, 1)).toEqual([10, 11]);
+    expect(all.tree("mine", 10, 1).sort()).toEqual([10, 11, 12, 13]);
+    expect(all.tree("none", 20, 1).sort()).toEqual([11, 12, 13]);
   });
 });
 

@@ -7,10 +7,11 @@ import { OomKills } from "../process/oom.ts";
 import { Command, type CommandContext } from "./command.ts";
 import { type Attempt, noPipes, notStarted } from "./failure.ts";
 import type { Groups, Membership } from "./groups.ts";
+import { looks } from "./processes.ts";
 import { BaseEnvironment, packRequest, tookSpare } from "./request.ts";
 import { hasRoom } from "./room.ts";
 import { findShells, type Shell } from "./shell.ts";
-import { endTree, readProcesses, treeOf } from "./tree.ts";
+import { endTree } from "./tree.ts";
 import { resolveUser } from "./user.ts";
 
 export interface CommandsOptions {
@@ -31,7 +32,7 @@ const NOTHING: RunningCommand = {
   signal: () => false,
   cancel() {},
   resize() {},
-  background: () => [],
+  background: () => Promise.resolve([]),
 };
 
 /** A group costs 15 to 20 µs a command, some 2 % of one that does nothing: those have one that are meant to be ended, or
@@ -123,23 +124,13 @@ export class Commands {
     });
     this.#options.engine.endSpare();
     for (const command of this.#running) command.cancel();
-    await new Promise<void>((resolve) => {
-      endTree({
-        find: () => this.#descendants(),
-        watch: (pid, gone) => this.#options.engine.watch(pid, gone),
-        graceMs,
-        ended: () => resolve(),
-      });
+    await endTree({
+      // Orphans are among them where the daemon is their reaper.
+      find: async () => (await looks.next()).below(process.pid),
+      watch: (pid, gone) => this.#options.engine.watch(pid, gone),
+      graceMs,
     });
     if (this.#running.size > 0) await idle;
-  }
-
-  /** Everything below the daemon. Orphans are among them where the daemon is their reaper. */
-  #descendants(): number[] {
-    const self = process.pid;
-    const processes = readProcesses();
-    const own = new Set(processes.filter(({ parent }) => parent === self).map(({ pid }) => pid));
-    return treeOf(processes, -1, (pid) => own.has(pid), self);
   }
 
   /** The spare shell has become a command, with its group; the next one waits in what would have been the command's. */

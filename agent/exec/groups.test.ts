@@ -44,11 +44,11 @@ async function escaped(running: Running): Promise<number> {
   return pid;
 }
 
-test("who has a group is not looked for elsewhere, which would read all of /proc for each of hundreds that end at once", () => {
+test("who has a group is not looked for elsewhere, which would read all of /proc for each of hundreds that end at once", async () => {
   const { ppid } = process;
-  expect(findTree("none", ppid)).toContain(ppid);
-  expect(findTree("none", ppid, { members: () => undefined })).toContain(ppid);
-  expect(findTree("none", ppid, { members: () => [] })).toEqual([]);
+  expect(await findTree("none", ppid)).toContain(ppid);
+  expect(await findTree("none", ppid, { members: () => undefined })).toContain(ppid);
+  expect(await findTree("none", ppid, { members: () => [] })).toEqual([]);
 });
 
 test("without a group who leaves session, parents and environment behind escapes the time limit, as it is documented", async () => {
@@ -105,7 +105,7 @@ describe.if(made !== undefined)("in a group", () => {
   ])("who leaves session, parents and environment behind ends $by, too", async ({ request, type }) => {
     const running = begin(commands, { shell: `trap '' TERM; ${ESCAPE}; sleep 72; sleep 73`, ...request });
     const pid = await escaped(running);
-    expect(running.command.background()).toContain(pid);
+    expect(await running.command.background()).toContain(pid);
     if (type === "canceled") running.command.cancel();
     const { outcome } = await running.ended;
     expect(outcome).toMatchObject({ type, signal: "SIGKILL" });
@@ -133,11 +133,11 @@ describe.if(made !== undefined)("in a group", () => {
       next.command.cancel();
       await next.ended;
       expect(await alive(pid)).toBe(true);
-      expect(first.command.background()).toEqual([pid]);
+      expect(await first.command.background()).toEqual([pid]);
     } finally {
       end(pid);
     }
-    await until("it has ended", () => first.command.background().length === 0);
+    await until("it has ended", async () => (await first.command.background()).length === 0);
   });
 
   test("groups are used again, also after a command that could not be started", async () => {

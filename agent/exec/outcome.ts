@@ -9,6 +9,7 @@ export type Ending =
   | { why: "as"; outcome: Outcome };
 
 export interface EndedTree {
+  /** How many of its processes were signalled. */
   killed: number;
   /** Whether SIGKILL was needed. */
   hard: boolean;

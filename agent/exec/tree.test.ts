@@ -35,7 +35,7 @@ function bomb() {
     alive: () => [...running, ...stopped],
     find: () => {
       looks += 1;
-      return [...running, ...stopped];
+      return Promise.resolve([...running, ...stopped]);
     },
     looks: () => looks,
   };
@@ -43,9 +43,7 @@ function bomb() {
 
 test("a bomb that forks whenever one of it is killed ends, after a few looks at all processes", async () => {
   const { alive, find, looks } = bomb();
-  const killed = await new Promise<number>((resolve) => {
-    endTree({ find, watch: () => false, graceMs: 0, ended: resolve });
-  });
+  const { killed } = await endTree({ find, watch: () => false, graceMs: 0 });
   expect(alive()).toEqual([]);
   expect(killed).toBeGreaterThanOrEqual(LIMIT);
   expect(looks()).toBeLessThan(10);

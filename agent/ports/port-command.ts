@@ -59,8 +59,8 @@ export abstract class PortCommand implements RunningCommand {
     return false;
   }
   resize(): void {}
-  background(): number[] {
-    return [];
+  background(): Promise<number[]> {
+    return Promise.resolve([]);
   }
 }
 

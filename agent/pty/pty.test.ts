@@ -25,7 +25,7 @@ describe("a terminal", () => {
     await running.until("prompt> ");
     await running.command.stdin(bytes("sleep 67\n"));
     await until("sleep is in front", async () => {
-      const [pid] = running.command.background();
+      const [pid] = await running.command.background();
       const stat = await Bun.file(`/proc/${pid}/stat`)
         .text()
         .catch(() => "");
@@ -33,7 +33,7 @@ describe("a terminal", () => {
       return name === "(sleep)" && group === front;
     });
     await running.command.stdin(bytes("\x03"));
-    await until("sleep is gone", () => running.command.background().length === 0);
+    await until("sleep is gone", async () => (await running.command.background()).length === 0);
     await running.command.stdin(bytes("echo a$((40+2))b\n"));
     await running.until("a42b");
     await running.command.stdin(bytes("exit 5\n"));

@@ -103,7 +103,7 @@ inEachShell("an interrupt by signal is Ctrl-C: back to the prompt, trap and all"
   expect(running.command.signal("SIGINT")).toBe(false);
   const other = begin(s, program);
   await other.until("go\n");
-  expect(other.command.signal("SIGTERM")).toBe(true);
+  expect(await other.command.signal("SIGTERM")).toBe(true);
   expect((await other.ended).what).toBe("exited 143");
   expect((await run(s, "echo alive")).stdout).toBe("alive\n");
 });

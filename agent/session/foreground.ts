@@ -56,8 +56,11 @@ export interface SessionProcesses {
 }
 
 /** Living processes of the session, without its shell, that started after the moment. */
-export function processesSince({ marker, shell, group }: SessionProcesses, moment: Moment): number[] {
-  return findTree(marker, shell, group).filter(
+export async function processesSince(
+  { marker, shell, group }: SessionProcesses,
+  moment: Moment,
+): Promise<number[]> {
+  return (await findTree(marker, shell, group)).filter(
     (pid) => pid !== shell && startedAfter(moment, pid, startTicks(pid)),
   );
 }

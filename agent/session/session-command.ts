@@ -197,7 +197,7 @@ export class SessionCommand implements RunningCommand {
   }
 
   /** SIGINT as Ctrl-C gives it, to the shell too; another signal to what the command has started, not to the shell. */
-  signal(name: string): boolean {
+  signal(name: string): boolean | Promise<boolean> {
     if (this.#state !== "running") return false;
     if (name === "SIGINT") {
       this.#interrupt();
@@ -206,8 +206,7 @@ export class SessionCommand implements RunningCommand {
     const number = signalNumber(name);
     if (number === undefined) return false;
     // All of them, not only up to the first that takes it.
-    const sent = this.background().filter((pid) => send(pid, number)).length > 0;
-    return sent;
+    return this.background().then((pids) => pids.filter((pid) => send(pid, number)).length > 0);
   }
 
   cancel(as?: Outcome): void {
@@ -216,8 +215,8 @@ export class SessionCommand implements RunningCommand {
 
   resize(): void {}
 
-  background(): number[] {
-    if (this.#state === "queued") return [];
+  background(): Promise<number[]> {
+    if (this.#state === "queued") return Promise.resolve([]);
     return processesSince(this.#session(), this.#since());
   }
 
@@ -250,6 +249,11 @@ export class SessionCommand implements RunningCommand {
     });
   }
 
+  /** Asked after a wait. */
+  get #runs(): boolean {
+    return this.#state === "running";
+  }
+
   async #end(ending: Ending): Promise<void> {
     if (this.#state === "queued") {
       this.#ending = ending;
@@ -266,14 +270,15 @@ export class SessionCommand implements RunningCommand {
     this.#ending = ending;
     const since = this.#since();
     const session = this.#session();
-    const find = (): number[] => processesSince(session, since);
-    const seen = new Set(find());
+    const find = () => processesSince(session, since);
+    const seen = new Set(await find());
+    if (!this.#runs) return;
     const fresh = new Set<number>();
     // bash goes on with the line after a program that did not end *of* the interrupt (pytest ends of itself, then): so
     // what newly turns up is interrupted as well.
     const interruptUntil = async (ms: number, signal: NodeJS.Signals | undefined): Promise<boolean> => {
       const deadline = performance.now() + ms;
-      let due = find();
+      let due = await find();
       for (;;) {
         if (signal !== undefined) for (const pid of due) send(pid, signal);
         this.#interrupt();
@@ -283,9 +288,11 @@ export class SessionCommand implements RunningCommand {
           if (this.#expected !== undefined) this.#host.shell.sync(this.#expected);
           if (performance.now() > deadline) return false;
           // A look later it gets the harder signal as well.
-          due = find().filter((pid) => fresh.has(pid));
+          const alive = await find();
+          if (!this.#runs) return false;
+          due = alive.filter((pid) => fresh.has(pid));
           fresh.clear();
-          for (const pid of find()) {
+          for (const pid of alive) {
             if (seen.has(pid)) continue;
             seen.add(pid);
             fresh.add(pid);
@@ -312,16 +319,12 @@ export class SessionCommand implements RunningCommand {
       return;
     }
     // What the command left in the background is of its tree.
-    if (find().length > 0) {
-      const { promise, resolve } = Promise.withResolvers<boolean>();
-      for (const pid of find()) seen.add(pid);
-      endTree({
-        find,
-        watch: (pid, gone) => this.#host.watch(pid, gone),
-        graceMs: this.request.grace_ms,
-        ended: (_, hard) => resolve(hard),
-      });
-      by = (await promise) ? "SIGKILL" : by === "SIGINT" ? "SIGTERM" : by;
+    const left = await find();
+    if (left.length > 0) {
+      for (const pid of left) seen.add(pid);
+      const watch = (pid: number, gone: () => void) => this.#host.watch(pid, gone);
+      const { hard } = await endTree({ find, watch, graceMs: this.request.grace_ms });
+      by = hard ? "SIGKILL" : by === "SIGINT" ? "SIGTERM" : by;
     }
     await this.#host.shell.drain();
     this.#finish(endingOutcome(ending, seen.size, by));

@@ -158,14 +158,14 @@ export class Session implements CommandHost {
 
   giveUp(): void {
     this.#close("closed", "its shell could not be brought back from a command and was ended");
-    this.#endAll(0);
+    void this.#endAll(0);
   }
 
   giveUpSilent(): SandmeshError {
     const why =
       "its shell came back from the command and could not say so, since the command changed what it needs for that (a builtin, a descriptor)";
     this.#close("closed", why);
-    this.#endAll(0);
+    void this.#endAll(0);
     return this.#closedError(why, "yes");
   }
 
@@ -253,16 +253,13 @@ export class Session implements CommandHost {
     this.#options.ended(this);
   }
 
-  #endAll(graceMs: number): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    endTree({
+  async #endAll(graceMs: number): Promise<void> {
+    await endTree({
       find: () => findTree(this.marker, this.shell.pid, this.group),
       watch: (pid, gone) => this.watch(pid, gone),
       killAll: this.group && (() => this.group?.kill()),
       graceMs,
-      ended: () => resolve(),
     });
-    return promise;
   }
 
   #close(reason: ClosedReason, why: string): void {

@@ -105,8 +105,8 @@ export class Command implements CommandSink {
     return this.over ? undefined : this.#running;
   }
 
-  background(): number[] {
-    return this.#running?.background() ?? [];
+  background(): Promise<number[]> {
+    return this.#running?.background() ?? Promise.resolve([]);
   }
 
   buffer(stream: OutputStream): OutputBuffer {

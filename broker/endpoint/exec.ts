@@ -135,9 +135,9 @@ export class Execution {
     return { received: command.stdinReceived };
   }
 
-  signal(id: string, name: string): { running: boolean } {
+  async signal(id: string, name: string): Promise<{ running: boolean }> {
     const { running } = this.#need(id);
-    return { running: running?.signal(name) ?? false };
+    return { running: (await running?.signal(name)) ?? false };
   }
 
   cancel(id: string): { running: boolean } {
@@ -151,12 +151,12 @@ export class Execution {
   }
 
   /** The newest first where one answer does not hold all. */
-  list(): { commands: CommandView[] } {
+  async list(): Promise<{ commands: CommandView[] }> {
     const all = [...this.commands.list()].sort((a, b) => b.startedAt - a.startedAt);
-    return { commands: all.slice(0, MAX_LISTED).map((command) => this.#view(command)) };
+    return { commands: await Promise.all(all.slice(0, MAX_LISTED).map((command) => this.#view(command))) };
   }
 
-  #view(command: Command): CommandView {
+  async #view(command: Command): Promise<CommandView> {
     const { id, text, session, pid, result } = command;
     const view: CommandView = {
       id,
@@ -168,7 +168,7 @@ export class Execution {
     if (session !== undefined) view.session = session;
     if (pid !== undefined) view.pid = pid;
     if (result !== undefined) view.outcome = result.outcome;
-    const background = command.over ? command.background() : [];
+    const background = command.over ? await command.background() : [];
     if (background.length > 0) view.background = background;
     return view;
   }

@@ -44,14 +44,14 @@ export interface RunningCommand {
   stdin(data: Uint8Array): Promise<void>;
   closeStdin(): void;
   /** To the process group; false where it has ended. */
-  signal(name: string): boolean;
+  signal(name: string): boolean | Promise<boolean>;
   /** Ends the whole tree; `ended` then tells `canceled` (or `output_limit`, when the endpoint says so by `as`). */
   cancel(as?: Outcome): void;
   resize(rows: number, cols: number): void;
   /** Closes its terminal: what runs on it gets SIGHUP. Left out where there is none. */
   hangUp?(): void;
   /** Pids of it that live on after its end. */
-  background(): number[];
+  background(): Promise<number[]>;
 }
 
 /** What a pack left out: how many, and the first of their names below the folder. */

@@ -150,8 +150,8 @@ class Scripted implements RunningCommand {
   hangUp(): void {
     this.hungUp = true;
   }
-  background(): number[] {
-    return this.pids;
+  background(): Promise<number[]> {
+    return Promise.resolve(this.pids);
   }
 }
 

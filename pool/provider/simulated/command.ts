@@ -185,7 +185,7 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
     this.end(as ?? { type: "canceled", killed: 1, signal: "SIGTERM" });
   }
   resize(): void {}
-  background(): number[] {
-    return [];
+  background(): Promise<number[]> {
+    return Promise.resolve([]);
   }
 }

@@ -5,8 +5,8 @@ import { chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildDaemon } from "../../../agent/build.ts";
+import { Processes, readProcesses } from "../../../agent/exec/processes.ts";
 import { until } from "../../../agent/exec/testing.ts";
-import { readProcesses, treeOf } from "../../../agent/exec/tree.ts";
 import { daemonInRoot, type TestDaemon, type TestMesh, testMesh } from "../../../agent/testing.ts";
 import { testServer } from "../../../broker/server/testing.ts";
 import { addInit, makeBusyboxRoot, makeMuslRoot, makeStaticRoot } from "../../images/images.ts";
@@ -64,7 +64,7 @@ const FIRST: Record<Start, string> = {
 
 const text = (data: Uint8Array | undefined): string => Buffer.from(data ?? []).toString();
 
-const below = (ancestor: number): number[] => treeOf(readProcesses(), ancestor, () => false, -1);
+const below = (ancestor: number): number[] => new Processes(readProcesses()).tree("", ancestor, -1);
 
 /** What the living descendants of a process are called. */
 function programsBelow(ancestor: number): string[] {
