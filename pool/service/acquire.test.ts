@@ -251,6 +251,18 @@ test("releasing an acquire that still waits cancels it", async () => {
   await until("nothing is left", () => mesh.provider.made.size === 0);
 });
 
+test("an acquire that its release has overtaken is not begun, for nobody is left to take it", async () => {
+  await using mesh = await testMesh();
+  const [ann, bob] = await Promise.all([mesh.caller(), mesh.caller("bob", "other")]);
+  const id = newUuidV7();
+  expect(await ann.release({ lease: id })).toEqual({ released: 0, known: 0 });
+  expect((await errorOf(ann.acquire({ id }))).code).toBe("canceled");
+  expect((await errorOf(ann.acquire({ id, run: "run-2" }))).code).toBe("canceled");
+  expect(mesh.provider.created).toEqual([]);
+  // Of another tenant's no word counts.
+  expect((await bob.acquire({ id })).lease).toBe(id);
+});
+
 test("a draining pool takes no acquires, and all can be released", async () => {
   await using mesh = await testMesh();
   const ann = await mesh.caller();

@@ -26,9 +26,12 @@ import { type Able, Specs } from "./specs.ts";
 
 /** How an acquire ended that never got a sandbox: for those who ask again. */
 interface Refused {
-  digest: string;
+  /** Undefined where its release came first. */
+  digest: string | undefined;
   error: SandmeshError;
 }
+
+const released = (): CanceledError => new CanceledError("the acquire was released");
 
 const DEADLINE = "acquire:";
 const PUMP_DEADLINE = "pump";
@@ -130,7 +133,7 @@ export class Acquires {
     }
     const known = this.#waiting.get(key) ?? this.#refused.get(key);
     if (known === undefined) return false;
-    if (known.digest !== digest) {
+    if (known.digest !== undefined && known.digest !== digest) {
       throw new ConflictError(`acquire ${id} was sent before with other content`, { field: "id" });
     }
     if ("error" in known) throw known.error;
@@ -173,22 +176,29 @@ export class Acquires {
     if (this.#waiting.get(key) !== waiting) return;
     this.#queue.remove(waiting);
     this.#leave(key, waiting);
-    this.#refused.set(key, { digest: waiting.digest, error });
+    this.#remember(key, { digest: waiting.digest, error });
+    for (const reply of waiting.replies) respondError(this.#core, reply, error);
+    this.#runs.dropIfEmpty(waiting.live);
+  }
+
+  #remember(key: string, refused: Refused): void {
+    this.#refused.set(key, refused);
     this.#core.deadlines.set(`refused:${key}`, this.#core.now() + this.#core.limits.tombstoneMs);
     for (const oldest of this.#refused.keys()) {
       if (this.#refused.size <= this.#core.limits.maxTombstones) break;
       this.#refused.delete(oldest);
     }
-    for (const reply of waiting.replies) respondError(this.#core, reply, error);
-    this.#runs.dropIfEmpty(waiting.live);
+  }
+
+  /** A release of an acquire that is not known may have overtaken it, on another connection of a process that ends: it
+   * is not begun when it comes, for nobody would be left to take it. */
+  forbid(tenant: string, id: string): void {
+    const key = leaseKey(tenant, id);
+    if (!this.#refused.has(key)) this.#remember(key, { digest: undefined, error: released() });
   }
 
   /** Takes an acquire that still waits out of the queue; false where none does. */
-  cancel(
-    tenant: string,
-    id: string,
-    error: SandmeshError = new CanceledError("the acquire was released"),
-  ): boolean {
+  cancel(tenant: string, id: string, error: SandmeshError = released()): boolean {
     const key = leaseKey(tenant, id);
     const waiting = this.#waiting.get(key);
     if (waiting === undefined) return false;

@@ -90,6 +90,7 @@ export class Leases {
         ? this.#sandboxes.byLease(tenant, lease ?? "")
         : this.#sandboxes.get(sandbox, tenant);
     if (live === undefined) {
+      if (lease !== undefined) this.#acquires.forbid(tenant, lease);
       ifCurrent(this.#core, () => respond(this.#core, reply, { released: 0, known: 0 }));
       return;
     }

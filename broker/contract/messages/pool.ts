@@ -72,13 +72,16 @@ export const RenewRequest = v.object({ version: Version, run: RunId, lease_ms: v
 export const RenewAnswer = v.object({ run: RunId, lease_ms: LeaseMs, sandboxes: whole("Live in the run") });
 
 /** `release`: exactly one of sandbox, lease (also one still being acquired) or run. Answered when all of it is
- * gone and verified so (or `wait: false`: when the pool has taken the duty). Releasing what is gone succeeds. */
+ * gone and verified so (or `wait: false`: when the pool has taken the duty). Releasing what is gone succeeds. An acquire that
+ * comes after its release, which came by another connection, is canceled. */
 export const ReleaseRequest = v.pipe(
   v.object({
     version: Version,
     sandbox: v.optional(Id),
     generation: v.optional(whole("Only if the sandbox still has this one", undefined, 1)),
-    lease: v.optional(CommandId),
+    lease: v.optional(
+      v.pipe(CommandId, v.description("An acquire's id; one that comes after its release is canceled")),
+    ),
     run: v.optional(RunId),
     wait: v.optional(v.boolean(), true),
   }),
