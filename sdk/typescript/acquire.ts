@@ -12,6 +12,7 @@ import {
   type POOL_VERBS,
   PoolUnavailableError,
   type RequestOf,
+  SandmeshError,
 } from "../../broker/contract/index.ts";
 import type { Caller } from "./wire/caller.ts";
 import { mayBeLost } from "./wire/lost.ts";
@@ -34,23 +35,26 @@ const POOL_ABSENT_MS = 15_000;
 const TRIES = 3;
 
 /** Resolves to a confirmed grant. Throws what the pool answers, AcquireTimeoutError, CanceledError. Whatever it
- * throws, nothing stays acquired. */
+ * throws, nothing stays acquired. `open` has each id from before it is sent until the pool has nothing of it any more, or the
+ * grant is taken by who asked for it. */
 export async function acquire(
   caller: Caller,
   pulse: Pulse,
   request: WireAcquire,
+  open: Set<string>,
   signal: AbortSignal | undefined,
   chosenId: boolean,
 ): Promise<Grant> {
   const giveUpAt = Date.now() + request.timeout_ms + SLACK_MS;
   for (let attempt = 1; ; attempt++) {
     const asked = attempt === 1 ? request : { ...request, id: newUuidV7() };
+    open.add(asked.id);
     try {
       const grant = await ask(caller, pulse, asked, giveUpAt, signal);
       await confirm(caller, grant, giveUpAt, signal);
       return grant;
     } catch (error) {
-      if (isOpen(error)) giveBack(caller, asked.id);
+      takeBack(caller, open, asked.id, error);
       if (error instanceof DeadlineError) throw timedOut(request.timeout_ms, error);
       const tookTooLong = error instanceof LateError;
       if (!tookTooLong) throw error;
@@ -106,22 +110,29 @@ async function confirm(
   }
 }
 
-/** Whether the pool may still be working on it, or hold it for us. */
-function isOpen(error: unknown): boolean {
+/** Not waited for here: what is in `open` yet when the connection closes, or the process ends, is released there. */
+function takeBack(caller: Caller, open: Set<string>, lease: string, error: unknown): void {
+  // Where nobody answers there is nobody to be waited for; nobody confirms it, so that the pool takes it back by itself.
+  if (isSilence(error) || !mayBeLeft(error)) open.delete(lease);
+  if (caller.closed !== undefined || !mayBeLeft(error)) return;
+  caller.pool("release", { lease }, { timeoutMs: 60_000, absentMs: 60_000 }).then(
+    () => open.delete(lease),
+    () => undefined,
+  );
+}
+
+/** Whether the pool may still be working on it, hold it for us, or be removing what has failed. */
+function mayBeLeft(error: unknown): boolean {
+  if (error instanceof LateError || error instanceof CanceledError || isSilence(error)) return true;
+  return error instanceof SandmeshError && error.sandbox !== undefined;
+}
+
+function isSilence(error: unknown): boolean {
   return (
-    error instanceof CanceledError ||
     error instanceof DeadlineError ||
     error instanceof ConnectionError ||
     error instanceof PoolUnavailableError
   );
-}
-
-/** Not waited for: the pool takes it back by itself too, since nobody confirms it. */
-function giveBack(caller: Caller, lease: string): void {
-  if (caller.closed !== undefined) return;
-  caller
-    .pool("release", { lease, wait: false }, { timeoutMs: 60_000, absentMs: 60_000 })
-    .catch(() => undefined);
 }
 
 function timedOut(timeoutMs: number, cause: DeadlineError): AcquireTimeoutError {

@@ -1,5 +1,8 @@
 // The ways out of a process, with real processes, in Bun from the sources and in Node from the built package.
 import { expect, test } from "bun:test";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { type TestMesh, testMesh } from "../../pool/testing/mesh.ts";
 import { Program, type Runtime } from "./testing/harness.ts";
@@ -9,6 +12,11 @@ const LONG = 60_000;
 
 /** What the pool has, as soon as the program is gone: nothing is waited for. */
 const left = (pool: TestMesh): number => pool.provider.made.size;
+
+async function scratch() {
+  const path = await mkdtemp(join(tmpdir(), "sandmesh-exit-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true }) };
+}
 
 for (const runtime of RUNTIMES) {
   test(
@@ -64,6 +72,57 @@ for (const runtime of RUNTIMES) {
       LONG,
     );
   }
+
+  for (const way of ["exit", "exception", "rejection", "SIGTERM", "SIGINT", "SIGHUP"] as const) {
+    test(
+      `${runtime}: what is being acquired is not left by ${way}, whether it boots or waits for its turn`,
+      async () => {
+        await using pool = await testMesh({ maxBooting: 3 });
+        pool.provider.script = () => ({ boot: "never" });
+        await using program = await Program.start(runtime, pool.server, "acquiring", { WAY: way });
+        const ann = await pool.caller();
+        await until("three boot and two wait", async () => {
+          return left(pool) === 3 && (await ann.status()).queued === 2;
+        });
+        const signal = way.startsWith("SIG") ? (way as NodeJS.Signals) : undefined;
+        program.process.kill(signal ?? "SIGUSR2");
+        const code = way === "exit" ? 3 : 1;
+        expect(await program.exited).toEqual({ code: signal ? null : code, signal: signal ?? null });
+        expect(left(pool)).toBe(0);
+        expect((await ann.status()).queued).toBe(0);
+      },
+      LONG,
+    );
+  }
+
+  test(
+    `${runtime}: process.exit leaves nothing that was granted and not yet seen to be`,
+    async () => {
+      await using pool = await testMesh({ confirmMs: LONG });
+      await using folder = await scratch();
+      const GO = join(folder.path, "go");
+      await using program = await Program.start(runtime, pool.server, "granted", { GO });
+      const ann = await pool.caller();
+      await until("both are granted", async () => (await ann.status()).states.granted === 2);
+      await writeFile(GO, "");
+      expect(await program.exited).toEqual({ code: 3, signal: null });
+      expect(left(pool)).toBe(0);
+    },
+    LONG,
+  );
+
+  test(
+    `${runtime}: process.exit leaves nothing that is being released`,
+    async () => {
+      await using pool = await testMesh();
+      pool.provider.script = () => ({ removeFailures: 2 });
+      await using program = await Program.start(runtime, pool.server, "releasing");
+      expect(await program.exited).toEqual({ code: 3, signal: null });
+      expect(pool.provider.created.length).toBe(3);
+      expect(left(pool)).toBe(0);
+    },
+    LONG,
+  );
 
   test(
     `${runtime}: a program's own signal handler decides`,

@@ -57,6 +57,26 @@ test("closing the connection leaves nothing, also what is still being acquired",
   await until("all is reclaimed", () => pool.provider.made.size === 0);
 });
 
+test("closing waits until what was aborted, has failed or is being released is gone, too", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server);
+  pool.provider.script = () => ({ removeFailures: 2 });
+  const box = await mesh.acquire({ ...SPEC, run: "released" });
+  pool.provider.script = () => ({ boot: "never", removeFailures: 2 });
+  const control = new AbortController();
+  const aborted = mesh.acquire({ ...SPEC, run: "aborted", signal: control.signal });
+  const caught = aborted.catch((error: unknown) => error);
+  const late = await mesh.acquire({ ...SPEC, timeout: "500ms" }).catch((error: unknown) => error);
+  expect(late).toBeInstanceOf(AcquireTimeoutError);
+  control.abort();
+  expect(await caught).toBeInstanceOf(CanceledError);
+  const releasing = box.release();
+  await mesh.close();
+  expect(pool.provider.created.length).toBe(3);
+  expect(pool.provider.made.size).toBe(0);
+  await releasing.catch(() => undefined);
+});
+
 test("an acquire that is aborted, or takes too long, is taken back", async () => {
   await using pool = await testMesh();
   await using mesh = await connectTo(pool.server);

@@ -19,16 +19,24 @@ import { checkRequest, given, invalid, nothingElse, onlySignal } from "./argumen
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import type { Abortable } from "./files/files.ts";
-import { notReleased, orderOf, RELEASE_TIMEOUT_MS, type Releasable, release } from "./releases.ts";
+import {
+  notReleased,
+  type Order,
+  orderOf,
+  ordersOf,
+  RELEASE_TIMEOUT_MS,
+  type Releasable,
+  release,
+} from "./releases.ts";
 import { Renewer } from "./renew/renewer.ts";
 import { Run } from "./run.ts";
 import { type Owner, Sandbox } from "./sandbox.ts";
 import type { Settings } from "./settings.ts";
 import { defined, type SpecOptions, specOf } from "./spec.ts";
-import { Tenure } from "./tenure.ts";
+import { type Held, Tenure } from "./tenure.ts";
 import { type Duration, milliseconds, timeLimit } from "./units.ts";
 import { Box } from "./wire/box.ts";
-import type { Caller } from "./wire/caller.ts";
+import type { Caller, PoolAnswer } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
 import { stopWith, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
@@ -153,7 +161,14 @@ export class Mesh implements AsyncDisposable {
     let grant: Awaited<ReturnType<typeof acquire>> | undefined;
     let lifeline: Lifeline | undefined;
     try {
-      grant = await acquire(this.#caller, this.#pulse, request, either.signal, id !== undefined);
+      grant = await acquire(
+        this.#caller,
+        this.#pulse,
+        request,
+        this.#tenure.open,
+        either.signal,
+        id !== undefined,
+      );
     } finally {
       closing.removeEventListener("abort", either.stop);
       either.end();
@@ -248,8 +263,7 @@ export class Mesh implements AsyncDisposable {
     }
     const order = orderOf(what);
     const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
-    for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const answer = await release(this.#caller, this.#pulse, order, signal);
+    const answer = await this.#releaseHeld(held, order, signal);
     if (mustExist === true && answer.known === 0) {
       const [[kind, id] = []] = Object.entries(order);
       throw new NotFoundError(`there is no ${kind} ${id}`, "sandbox" in order ? order : {});
@@ -269,9 +283,25 @@ export class Mesh implements AsyncDisposable {
     if (this.#closed !== undefined) return await unlessAborted(this.#closed, signal);
     const { id, grant } = sandbox;
     const held = grant === undefined ? undefined : this.#tenure.forget(grant.run, id);
-    held?.lifeline.fail(released(id));
     const fence = grant === undefined ? {} : { generation: grant.generation };
-    await release(this.#caller, this.#pulse, { sandbox: id, ...fence }, signal);
+    await this.#releaseHeld(held === undefined ? [] : [held], { sandbox: id, ...fence }, signal);
+  }
+
+  /** Who closes, or ends, before it is verified waits for it there. */
+  #releaseHeld(
+    held: readonly Held[],
+    order: Order,
+    signal: AbortSignal | undefined,
+  ): Promise<PoolAnswer<"release">> {
+    for (const { sandbox, lease, lifeline } of held) {
+      this.#tenure.open.add(lease);
+      lifeline.fail(released(sandbox));
+    }
+    const verified = release(this.#caller, this.#pulse, order).then((answer) => {
+      for (const { lease } of held) this.#tenure.open.delete(lease);
+      return answer;
+    });
+    return unlessAborted(verified, signal);
   }
 
   /** What happens in the mesh, from now on. */
@@ -313,18 +343,18 @@ export class Mesh implements AsyncDisposable {
     this.#closing.abort();
     await Promise.allSettled([...this.#acquiring]);
     const held = this.#tenure.sandboxes;
-    const { runs, leases } = this.#tenure.holdings;
-    const orders = [...runs.map((run) => ({ run })), ...leases.map((lease) => ({ lease }))];
     const settled = await Promise.allSettled(
-      orders.map((order) => release(this.#caller, this.#pulse, order)),
+      ordersOf(this.#tenure.holdings).map((order) => release(this.#caller, this.#pulse, order)),
     );
     unguard(this.#releasing);
     this.#tenure.close();
     await this.#renewer.close();
     await this.#caller.link.close();
     const failed = settled.find((one) => one.status === "rejected");
-    if (failed?.reason instanceof ConnectionError) throw notReleased(held, failed.reason);
-    if (failed !== undefined) throw failed.reason;
+    if (failed === undefined) return;
+    if (!(failed.reason instanceof ConnectionError)) throw failed.reason;
+    // An acquire that was under way has no sandbox that anyone knows of, and is taken back for want of a confirmation.
+    if (held.length > 0) throw notReleased(held, failed.reason);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

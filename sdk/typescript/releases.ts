@@ -27,6 +27,12 @@ export type Order =
   | { lease: string }
   | { run: string };
 
+/** All that is to be released at an end. */
+export interface Holdings {
+  runs: string[];
+  leases: string[];
+}
+
 /** Throws what the pool answers, CanceledError (the signal ends the waiting, and the release goes on), and ConnectionError
  * where the server has been away for 10 s. */
 export function release(
@@ -64,6 +70,12 @@ async function verified(caller: Caller, pulse: Pulse, order: Order): Promise<Poo
     pulse.delete(waiting);
   }
 }
+
+/** Runs first: what waits in a run of ours does not begin because something else of it was released. */
+export const ordersOf = ({ runs, leases }: Holdings): Order[] => [
+  ...runs.map((run) => ({ run })),
+  ...leases.map((lease) => ({ lease })),
+];
 
 /** Throws InvalidRequestError where it is none. */
 export function orderOf(what: Releasable): Order {

@@ -1,6 +1,7 @@
 // What one mesh connection holds: its runs with their sandboxes, renewed while there are any, and told of losses.
 import { fromWire, type Grant, LeaseLostError, SandboxLostError } from "../../broker/contract/index.ts";
-import { DEAD_MAN_MS, type FromKeeper, type ReleaseOrder } from "./renew/protocol.ts";
+import type { Holdings } from "./releases.ts";
+import { DEAD_MAN_MS, type FromKeeper } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
 import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
@@ -35,6 +36,8 @@ export class Tenure {
   readonly #runs = new Map<string, RunState>();
   /** Runs that end as a whole when we do. */
   readonly #owned = new Set<string>();
+  /** Ids of acquires of which the pool may have something that is not held here: asked for, or being taken back. */
+  readonly open = new Set<string>();
 
   constructor(caller: Caller, renewer: Renewer) {
     this.#caller = caller;
@@ -66,6 +69,7 @@ export class Tenure {
     state.acquiring -= 1;
     if (grant !== undefined) {
       const { sandbox, lease } = grant;
+      this.open.delete(lease);
       state.held.set(sandbox, { sandbox, lease, lifeline, heldSince: Date.now() });
       const early = state.early.get(sandbox);
       if (early !== undefined) this.#lose(state, sandbox, early);
@@ -101,14 +105,15 @@ export class Tenure {
     return held;
   }
 
-  /** What must be released for nothing to be left: runs of our own as a whole, of others what we acquired. */
-  get holdings(): Omit<ReleaseOrder, "timeoutMs"> {
+  /** What must be released for nothing to be left: runs of our own as a whole, of others what we acquired; and by its id
+   * each acquire that is under way, also in a run of our own, whose release may overtake it. */
+  get holdings(): Holdings {
     const states = [...this.#runs.values()].filter((state) => state.held.size > 0 || state.acquiring > 0);
     const whole = states.filter((state) => this.#owned.has(state.run));
     const part = states.filter((state) => !this.#owned.has(state.run));
     return {
       runs: whole.map((state) => state.run),
-      leases: part.flatMap((state) => [...state.held.values()].map((held) => held.lease)),
+      leases: [...part.flatMap((state) => [...state.held.values()].map((held) => held.lease)), ...this.open],
     };
   }
 

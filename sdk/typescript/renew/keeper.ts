@@ -7,6 +7,7 @@ import {
   SandmeshError,
 } from "../../../broker/contract/index.ts";
 import { after } from "../../../broker/link/after.ts";
+import { ordersOf } from "../releases.ts";
 import type { Settings } from "../settings.ts";
 import { Caller } from "../wire/caller.ts";
 import { openLink, SERVER_GONE_MS } from "../wire/open.ts";
@@ -64,10 +65,10 @@ export class Keeper {
   }
 
   /** Releases runs and leases, each verified; resolves when all are answered or the time is up. */
-  async release({ runs, leases, timeoutMs }: ReleaseOrder): Promise<void> {
-    for (const run of runs) this.drop(run);
+  async release({ timeoutMs, ...holdings }: ReleaseOrder): Promise<void> {
+    for (const run of holdings.runs) this.drop(run);
     const caller = await this.#caller;
-    const orders = [...runs.map((run) => ({ run })), ...leases.map((lease) => ({ lease }))];
+    const orders = ordersOf(holdings);
     await Promise.allSettled(orders.map((order) => caller.pool("release", order, { timeoutMs })));
   }
 

@@ -1,6 +1,7 @@
 // What the renewing thread is told, and what it tells.
 import * as v from "valibot";
 import type { WireError } from "../../../broker/contract/index.ts";
+import type { Holdings } from "../releases.ts";
 import type { Settings } from "../settings.ts";
 
 /** The thread's `workerData`. */
@@ -18,9 +19,7 @@ export type KeeperData = v.InferOutput<typeof KeeperData>;
 /** A daemon outlives its lease by some seconds, so that the pool comes first; after these it has ended itself. */
 export const DEAD_MAN_MS = 10_000;
 
-export interface ReleaseOrder {
-  runs: string[];
-  leases: string[];
+export interface ReleaseOrder extends Holdings {
   timeoutMs: number;
 }
 

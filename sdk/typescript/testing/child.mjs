@@ -1,6 +1,7 @@
 // A user's program, for tests of what happens around a process: run by Bun against the sources and by Node against
 // the built package. `SDK=<module> <bun|node> child.mjs <scenario>`; it prints one line of JSON for each step.
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 
 const { connect } = await import(process.env.SDK);
@@ -30,6 +31,15 @@ async function aborted(url, reached) {
   const { code, cause } = await connecting;
   return { code, cause };
 }
+
+/** How a program ends of its own, in an orderly way. */
+const ways = {
+  exit: () => process.exit(3),
+  exception: () => {
+    throw new Error("the program's own");
+  },
+  rejection: () => Promise.reject(new Error("the program's own")),
+};
 
 const scenarios = {
   /** Connecting is aborted at each of its stages. */
@@ -83,6 +93,46 @@ const scenarios = {
     say("acquired");
     throw new Error("the program's own");
   },
+  /** Acquires of every kind are under way. It ends as WAY says at SIGUSR2, else by a signal. */
+  async acquiring() {
+    const mesh = await connect();
+    const control = new AbortController();
+    const aborted = mesh.acquire({ image: "host", run: "aborted", signal: control.signal });
+    aborted.catch(() => undefined);
+    const others = [
+      mesh.acquire({ image: "host" }),
+      mesh.acquire({ image: "host", run: "named" }),
+      mesh.run("whole").acquireMany(2, { image: "host" }),
+    ];
+    process.on("SIGUSR2", async () => {
+      control.abort();
+      await aborted.catch(() => undefined);
+      ways[process.env.WAY]();
+    });
+    say("acquiring");
+    await Promise.all(others);
+  },
+  /** The grants have come, and no turn of the event loop has seen them. */
+  async granted() {
+    const mesh = await connect();
+    const acquiring = [mesh.acquire({ image: "host" }), mesh.acquire({ image: "host", run: "named" })];
+    say("acquiring");
+    // What was asked must have left this process.
+    await mesh.status();
+    while (!existsSync(process.env.GO)) block(1);
+    process.exit(3);
+    await Promise.all(acquiring);
+  },
+  /** The program waits for none of its releases. */
+  async releasing() {
+    const mesh = await connect();
+    const boxes = await mesh.run("one").acquireMany(2, { image: "host" });
+    const box = await mesh.acquire({ image: "host" });
+    void box.release();
+    void boxes[0].release();
+    void mesh.run("one").release();
+    process.exit(3);
+  },
   /** Until a signal comes. */
   async wait() {
     const mesh = await connect({ lease: process.env.LEASE ?? "60s" });
@@ -132,4 +182,5 @@ const scenarios = {
   },
 };
 
-await scenarios[process.argv[2]]();
+// Not awaited: while the main module is still under way, Bun does not end at an uncaught exception.
+scenarios[process.argv[2]]();
