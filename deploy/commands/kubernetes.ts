@@ -1,4 +1,5 @@
 // kubernetes credentials, user, images: what the chart needs that Helm cannot make.
+import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
@@ -6,7 +7,8 @@ import { withOutput } from "../../sdk/cli/context.ts";
 import { addHelp } from "../../sdk/cli/help.ts";
 import { dim } from "../../sdk/cli/output.ts";
 import { parseDuration } from "../../sdk/cli/units.ts";
-import { localError } from "../../sdk/typescript/files/local-errors.ts";
+import { ifThere, localErrors } from "../../sdk/typescript/files/local-errors.ts";
+import { isSpecial, writeSpecial } from "../../sdk/typescript/files/local-write.ts";
 import { meshSecrets, mintUser } from "../kubernetes/credentials.ts";
 import { buildImages, IMAGE_NAMES } from "../kubernetes/images.ts";
 
@@ -85,7 +87,7 @@ function addUser(kubernetes: Command): void {
           ...ttl,
         });
         if (flags.out === undefined) return output.result({ credentials }, credentials.trimEnd());
-        writeSecret(flags.out, credentials);
+        await writeSecret(flags.out, credentials);
         await output.result({ path: resolve(flags.out) }, "");
       });
     });
@@ -98,12 +100,12 @@ interface UserFlags {
   out?: string;
 }
 
-function writeSecret(path: string, content: string): void {
-  try {
-    writePrivate(path, content);
-  } catch (error) {
-    throw localError(path, error);
-  }
+/** A fifo or /dev/stdout is written to; all else it takes the place of. */
+async function writeSecret(path: string, content: string): Promise<void> {
+  await localErrors(path, async () => {
+    if (isSpecial(await ifThere(stat(path)))) await writeSpecial(path, [Buffer.from(content)], undefined);
+    else writePrivate(path, content);
+  });
 }
 
 function addImages(kubernetes: Command): void {

@@ -13,6 +13,7 @@ import { localError, systemErrno } from "../typescript/files/local-errors.ts";
 import { connect, type Mesh } from "../typescript/mod.ts";
 import { resolveSettings, type Settings } from "../typescript/settings.ts";
 import { defined } from "../typescript/spec.ts";
+import { pause } from "../typescript/wire/pause.ts";
 import { EXIT } from "./exit.ts";
 import { createOutput, type Output, red, shown } from "./output.ts";
 
@@ -26,6 +27,8 @@ export interface Globals {
 
 export interface Context {
   mesh: Mesh;
+  /** Which mesh that is, and as whom. */
+  settings: Settings;
   output: Output;
   /** Aborted by Ctrl-C, SIGTERM and a closed terminal, so that what is under way is ended in the sandbox as well. */
   signal: AbortSignal;
@@ -34,12 +37,6 @@ export interface Context {
 export function globalsOf(command: Command): Globals {
   const { json = false, quiet = false, url, creds, ca } = command.optsWithGlobals<Partial<Globals>>();
   return { json, quiet, ...defined({ url, creds, ca }) };
-}
-
-/** Which mesh a command talks to. Throws NoMeshError, InvalidRequestError. */
-export function settingsOf(command: Command): Settings {
-  const { url, creds: credentials, ca } = globalsOf(command);
-  return resolveSettings(defined({ url, credentials, ca }));
 }
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
@@ -64,11 +61,17 @@ export async function withMesh(
   };
   for (const name of ENDING_SIGNALS) process.on(name, stop);
   try {
-    const { url, creds: credentials, ca } = globals;
+    const { url, creds, ca } = globals;
     const { signal } = abort;
-    const mesh = await connect({ handleSignals: false, signal, ...defined({ url, credentials, ca }) });
+    const asked = defined({ url, credentials: creds, ca });
+    // Once: a pipe has its text no second time.
+    const settings = await resolveSettings(asked, process.env, signal);
+    const { urls, credentials } = settings;
+    const where = defined({ url: urls.join(","), credentials, ca: settings.ca });
+    const mesh = await connect({ handleSignals: false, signal, ...where });
     try {
-      process.exitCode = (await work({ mesh, output: createOutput(globals), signal })) ?? EXIT.ok;
+      process.exitCode =
+        (await work({ mesh, settings, output: createOutput(globals, signal), signal })) ?? EXIT.ok;
     } finally {
       await mesh.close();
     }
@@ -76,8 +79,20 @@ export async function withMesh(
     const code = failedBy(thrown, globals.json, failed);
     process.exitCode = abort.signal.aborted && code !== EXIT.brokenPipe ? EXIT.canceled : code;
   } finally {
+    if (abort.signal.aborted) await leave();
     for (const name of ENDING_SIGNALS) process.off(name, stop);
   }
+}
+
+const LAST_WORDS_MS = 500;
+
+/** Ends this process, which what a reader of its output does not take would keep. */
+async function leave(): Promise<never> {
+  const said = [process.stdout, process.stderr].map(
+    (stream) => new Promise<void>((resolve) => stream.write("", () => resolve())),
+  );
+  await Promise.race([Promise.all(said), pause(LAST_WORDS_MS)]);
+  process.exit();
 }
 
 /** The reader of our output has gone, as in `sandmesh … | head`: no failure, and nobody to tell it. */

@@ -1,5 +1,6 @@
 // What the program prints: tables for people, one JSON value for programs.
 import { localErrors } from "../typescript/files/local-errors.ts";
+import { unlessAborted } from "../typescript/wire/pause.ts";
 
 export interface Output {
   readonly json: boolean;
@@ -11,12 +12,12 @@ export interface Output {
   warn(text: string): void;
 }
 
-export function createOutput(options: { json: boolean; quiet: boolean }): Output {
+export function createOutput(options: { json: boolean; quiet: boolean }, signal?: AbortSignal): Output {
   return {
     json: options.json,
     async result(value, text) {
       const line = options.json ? JSON.stringify(value) : text;
-      if (line !== "") await write("stdout", line.endsWith("\n") ? line : `${line}\n`);
+      if (line !== "") await write("stdout", line.endsWith("\n") ? line : `${line}\n`, signal);
     },
     note(text) {
       if (!options.json && !options.quiet) process.stderr.write(`${text}\n`);
@@ -28,14 +29,17 @@ export function createOutput(options: { json: boolean; quiet: boolean }): Output
 }
 
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches a command. Throws FileError where it is
- * not taken: the disk is full, or the reader has gone (EPIPE). */
-export function write(name: "stdout" | "stderr", data: Uint8Array | string): Promise<void> {
+ * not taken: the disk is full, or the reader has gone (EPIPE); CanceledError where the signal aborts before. */
+export function write(
+  name: "stdout" | "stderr",
+  data: Uint8Array | string,
+  signal?: AbortSignal,
+): Promise<void> {
   const stream = process[name];
-  return localErrors(
-    name,
-    () =>
-      new Promise((resolve, reject) => stream.write(data, (error) => (error ? reject(error) : resolve()))),
-  );
+  const taken = new Promise<void>((resolve, reject) => {
+    stream.write(data, (error) => (error ? reject(error) : resolve()));
+  });
+  return localErrors(name, () => unlessAborted(taken, signal));
 }
 
 const colored = process.stdout.isTTY === true && process.env.NO_COLOR === undefined;

@@ -1,10 +1,11 @@
 // A command's output to this process's own streams, and its input from them.
 import { isUtf8 } from "node:buffer";
 import { constants, existsSync } from "node:fs";
-import { access, writeFile } from "node:fs/promises";
+import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import { InvalidRequestError, type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
 import { localErrors } from "../typescript/files/local-errors.ts";
+import { writeText } from "../typescript/files/local-write.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
@@ -12,7 +13,7 @@ import { exitCodeOf } from "./exit.ts";
 import { shown, write } from "./output.ts";
 
 export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
-  for await (const chunk of output) await write(chunk.stream, chunk.data);
+  for await (const chunk of output) await write(chunk.stream, chunk.data, context.signal);
   const end = await output.end;
   for (const stream of ["stdout", "stderr"] as const) {
     const { dropped_bytes } = end.totals[stream];
@@ -91,7 +92,7 @@ export async function report(
   context: Context,
 ): Promise<number> {
   const { outcome: file } = flags;
-  if (file !== undefined) await localErrors(file, () => writeFile(file, `${JSON.stringify(outcome)}\n`));
+  if (file !== undefined) await writeText(file, `${JSON.stringify(outcome)}\n`, context.signal);
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();

@@ -34,7 +34,7 @@ export async function connectAs(
   { goneAfterMs = SERVER_GONE_MS }: { goneAfterMs?: number } = {},
 ): Promise<Mesh> {
   const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = given(options);
-  const settings = resolveSettings(where);
+  const settings = await resolveSettings(where, process.env, signal);
   const timeoutMs = timeLimit(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);

@@ -1,12 +1,12 @@
 // Which mesh to connect to, and as whom: from options, the environment, or the file of the mesh that is up here.
-import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { check, errnoOf, InvalidRequestError } from "../../broker/contract/index.ts";
+import { CanceledError, check, errnoOf, InvalidRequestError } from "../../broker/contract/index.ts";
 import { type Credentials, identityOf, parseCreds } from "../../broker/credentials/index.ts";
 import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
+import { readFileText, readText } from "./files/local-text.ts";
 
 /** `$SANDMESH_HOME/mesh.json`: written by `sandmesh up`, there only while that mesh is up. */
 export const MeshFile = v.object({
@@ -53,11 +53,13 @@ export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {
   return join(sandmeshHome(env), MESH_FILE);
 }
 
-/** Throws NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed. */
-export function resolveSettings(
+/** Throws NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed, CanceledError
+ * where `signal` aborts while a pipe is read. */
+export async function resolveSettings(
   options: SettingsOptions = {},
   env: NodeJS.ProcessEnv = process.env,
-): Settings {
+  signal?: AbortSignal,
+): Promise<Settings> {
   const {
     url: optionUrl,
     credentials: optionCredentials,
@@ -71,12 +73,13 @@ export function resolveSettings(
     if (typeof value !== "string" && value !== undefined) throw invalid(field, "must be text");
   const givenUrl = optionUrl ?? (env.SANDMESH_URL || undefined);
   const givenCredentials = optionCredentials ?? (env.SANDMESH_CREDS || undefined);
-  const file = givenUrl === undefined || givenCredentials === undefined ? readMeshFile(env) : undefined;
+  const file = givenUrl === undefined || givenCredentials === undefined ? await readMeshFile(env) : undefined;
   const url = givenUrl ?? file?.url;
   const credentials = givenCredentials ?? file?.credentials;
   if (url === undefined || credentials === undefined) throw noMesh(url, env);
 
-  const identity = identityOf(readCredentials(credentials).jwt);
+  const [text, isLasting] = await textOfCredentials(credentials, signal);
+  const identity = identityOf(parseCreds(text).jwt);
   const tenant = asTenant ?? identity.tenant;
   const user = asUser ?? identity.user;
   if (tenant === undefined || user === undefined) {
@@ -86,9 +89,15 @@ export function resolveSettings(
     );
   }
   const urls = url.split(",").map((each) => each.trim());
-  const kept = isText(credentials) ? credentials : resolve(credentials);
+  const kept = isLasting ? resolve(credentials) : text;
   const ca = optionCa ?? (env.SANDMESH_CA || undefined);
-  return { urls, credentials: kept, ...(ca === undefined ? {} : { ca: readCa(ca) }), tenant, user };
+  return {
+    urls,
+    credentials: kept,
+    ...(ca === undefined ? {} : { ca: await readCa(ca, signal) }),
+    tenant,
+    user,
+  };
 }
 
 function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
@@ -100,11 +109,11 @@ function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
     : new NoMeshError(`no credentials for ${url}: set SANDMESH_CREDS to the path of a .creds file`);
 }
 
-function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
+async function readMeshFile(env: NodeJS.ProcessEnv): Promise<MeshFile | undefined> {
   const path = meshFilePath(env);
   let text: string;
   try {
-    text = readFileSync(path, "utf8");
+    text = readFileText(path, { field: "mesh", atMostKib: CREDS_KIB });
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return undefined;
     throw new NoMeshError(`${path} cannot be read`, { cause: error });
@@ -118,26 +127,52 @@ function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
 
 const isText = (given: string): boolean => given.includes("-----BEGIN");
 
+/** What is larger is no such file, and perhaps has no end. */
+const CREDS_KIB = 64;
+const CA_KIB = 1024;
+
 /** Of a PEM's text or path. */
-function readCa(ca: string): string {
+async function readCa(ca: string, signal: AbortSignal | undefined): Promise<string> {
   let text = ca;
   try {
-    if (!isText(ca)) text = readFileSync(ca, "utf8");
+    if (!isText(ca)) [text] = await readText(ca, { field: "ca", atMostKib: CA_KIB }, signal);
   } catch (cause) {
+    if (cause instanceof InvalidRequestError || cause instanceof CanceledError) throw cause;
     throw new InvalidRequestError(`ca: the file ${ca} cannot be read`, { field: "ca", cause });
   }
   if (text.includes("-----BEGIN CERTIFICATE-----")) return text;
   throw invalid("ca", "must be the path of a file of PEM certificates, or its text");
 }
 
-/** Of a .creds file's text or path. Throws NoMeshError where there is no such file, InvalidRequestError where it is none. */
+const CREDENTIALS = { field: "credentials", atMostKib: CREDS_KIB };
+
+const unreadable = (credentials: string, cause: unknown): unknown =>
+  cause instanceof InvalidRequestError || cause instanceof CanceledError
+    ? cause
+    : new NoMeshError(`the credentials file ${credentials} cannot be read`, { cause });
+
+/** A .creds file's text, given itself or by its path, and whether the file may be read again. Throws as `readCredentials`. */
+async function textOfCredentials(
+  credentials: string,
+  signal: AbortSignal | undefined,
+): Promise<[text: string, isLasting: boolean]> {
+  if (isText(credentials)) return [credentials, false];
+  try {
+    return await readText(credentials, CREDENTIALS, signal);
+  } catch (cause) {
+    throw unreadable(credentials, cause);
+  }
+}
+
+/** Of a .creds file's text, or the path of one that may be read again. Throws NoMeshError where there is no such file,
+ * InvalidRequestError where it is none. */
 export function readCredentials(credentials: string): Credentials {
   if (isText(credentials)) return parseCreds(credentials);
   let text: string;
   try {
-    text = readFileSync(credentials, "utf8");
+    text = readFileText(credentials, CREDENTIALS);
   } catch (cause) {
-    throw new NoMeshError(`the credentials file ${credentials} cannot be read`, { cause });
+    throw unreadable(credentials, cause);
   }
   return parseCreds(text);
 }

@@ -28,7 +28,7 @@ export function addEvents(program: Command): void {
     .action(async (flags: EventFlags, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const { run, sandbox, what } = flags;
-        const line = (text: string) => write("stdout", `${text}\n`);
+        const line = (text: string) => write("stdout", `${text}\n`, signal);
         if (!output.json) await line(rowOf(bold, "TIME", "EVENT", "SANDBOX", "RUN", "REASON"));
         try {
           for await (const event of mesh.events(defined({ run, sandbox, what, signal })))

@@ -81,7 +81,7 @@ async function printSoFar(
     for await (const { stream, data, offset } of output) {
       const part = data.subarray(0, Math.max(0, readable[stream] - offset));
       if (context.output.json) parts[stream].push(part);
-      else await write(stream, part);
+      else await write(stream, part, context.signal);
       missing[stream] = Math.max(0, readable[stream] - offset - data.length);
       if (missing.stdout + missing.stderr === 0) break;
     }

@@ -6,7 +6,7 @@ import {
   poolSubject,
   sandboxSubject,
 } from "../../../broker/contract/index.ts";
-import { settingsOf, withMesh } from "../context.ts";
+import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { forgetContextsBut, writeContext } from "../nats-contexts.ts";
 import { dim } from "../output.ts";
@@ -20,8 +20,7 @@ export function addContext(program: Command): void {
       "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, or `ps` finds that it is gone, and when the mesh of this machine ends.",
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
-      await withMesh(command, async ({ mesh, output }) => {
-        const settings = settingsOf(command);
+      await withMesh(command, async ({ mesh, settings, output }) => {
         // Refuses what is no id, before anything is asked.
         const shell = sandboxSubject(settings.tenant, id, "sh");
         const there = (await mesh.list()).map(({ sandbox }) => sandbox);

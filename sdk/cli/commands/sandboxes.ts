@@ -1,7 +1,7 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import type { Command } from "commander";
 import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
-import { printError, settingsOf, statusOf, withMesh } from "../context.ts";
+import { printError, statusOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { forgetContexts, forgetContextsBut } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
@@ -45,11 +45,11 @@ export function addPs(program: Command): void {
     .option("--run <id>", "only those of this run")
     .option("--ids", "print ids only")
     .action(async (flags: { run?: string; ids?: boolean }, command: Command) => {
-      await withMesh(command, async ({ mesh, output }) => {
+      await withMesh(command, async ({ mesh, settings, output }) => {
         const all = await mesh.list(flags.run === undefined ? {} : { run: flags.run });
         if (flags.run === undefined)
           forgetContextsBut(
-            settingsOf(command),
+            settings,
             all.map(({ sandbox }) => sandbox),
           );
         const rows = all.map((box) => [

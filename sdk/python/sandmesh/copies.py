@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import IO, TYPE_CHECKING
 
 from ._wire.lost import may_be_lost
+from ._wire.special import write_special
 from ._wire.tree import became_shorter, local_errors, local_path, pack_as, pack_folder, shown, whole
 from ._wire.unpack import Unpacking, unpack_new
 from .errors import FileError, InvalidRequestError, NotFoundError, SandmeshError
@@ -134,8 +135,7 @@ async def _put(files: Files, remote: str, target: bytes, found: FileStat, there:
     if there is not None and not stat.S_ISDIR(there.st_mode) and not stat.S_ISREG(there.st_mode):
         if found.type == "symlink":
             raise FileError(f"{shown(target)} is in the way of the symlink", reason="EEXIST")
-        with await asyncio.to_thread(_open_to_write, target) as file:
-            await _write_all(file, files.read_parts(remote))
+        await write_special(target, files.read_parts(remote))
         return
     if there is not None and stat.S_ISDIR(there.st_mode):
         place = os.path.join(target, os.fsencode(os.path.basename(remote.rstrip("/"))))
@@ -145,7 +145,7 @@ async def _put(files: Files, remote: str, target: bytes, found: FileStat, there:
         if found.type == "symlink":
             _make_link(half, found)
             return
-        with await asyncio.to_thread(_open_to_write, half, os.O_CREAT | os.O_EXCL) as file:
+        with await asyncio.to_thread(_open_new, half) as file:
             await _write_all(file, files.read_parts(remote))
         os.utime(half, (found.mtime, found.mtime))
         os.chmod(half, found.mode)
@@ -156,8 +156,8 @@ async def _write_all(file: IO[bytes], parts: AsyncIterator[bytes]) -> None:
         await asyncio.to_thread(file.write, part)
 
 
-def _open_to_write(path: bytes, flags: int = 0) -> IO[bytes]:
-    return open(os.open(path, os.O_WRONLY | flags, 0o600), "wb")
+def _open_new(path: bytes) -> IO[bytes]:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def _make_link(half: bytes, found: FileStat) -> None:

@@ -88,11 +88,25 @@ def _text_of(name: str, value: object) -> str | None:
     return given
 
 
+# What is larger is no such file, and perhaps has no end.
+_CREDENTIALS_KIB = 64
+_CA_KIB = 1024
+
+
+def _read_text(path: str, name: str, at_most_kib: int) -> str:
+    """Once, to its end, so that it may be a pipe. Raises InvalidRequestError where it is too large."""
+    with open(path, "rb") as file:
+        content = file.read(at_most_kib * 1024 + 1)
+    if len(content) > at_most_kib * 1024:
+        raise InvalidRequestError(f"{name}: {path} is larger than {at_most_kib} KiB", field=name)
+    return content.decode()
+
+
 def _read_ca(given: str) -> str:
     text = given
     if "-----BEGIN" not in given:
         try:
-            text = Path(given).read_text("utf-8")
+            text = _read_text(given, "ca", _CA_KIB)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequestError(f"ca: the file {given} cannot be read", field="ca") from error
     try:
@@ -132,6 +146,6 @@ def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8")
+        return _read_text(path, "credentials", _CREDENTIALS_KIB)
     except (OSError, UnicodeDecodeError) as error:
         raise NoMeshError(f"the credentials file {path} cannot be read") from error

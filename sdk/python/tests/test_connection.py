@@ -170,3 +170,11 @@ def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
         resolve_settings(env=home)
     with pytest.raises(sandmesh.NoMeshError):
         resolve_settings("nats://x:1", str(tmp_path / "missing.creds"), env={})
+
+
+def test_a_credential_or_a_ca_without_end_is_refused_by_name(backend: Backend) -> None:
+    with pytest.raises(sandmesh.InvalidRequestError, match="credentials: /dev/zero is larger than 64 KiB") as refused:
+        resolve_settings("nats://a:1", "/dev/zero", env={})
+    assert refused.value.field == "credentials"
+    with pytest.raises(sandmesh.InvalidRequestError, match="ca: /dev/zero is larger than 1024 KiB"):
+        resolve_settings("nats://a:1", backend.credentials, env={}, ca="/dev/zero")

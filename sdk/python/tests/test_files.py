@@ -210,3 +210,23 @@ async def test_a_tar_stream_goes_both_ways_and_an_append_may_be_long(local: Back
         assert (await files.search("y", "/tmp/b")).more is False
         await files.write("/tmp/b/lines", "y\n" * 5)
         assert (await files.search("y", "/tmp/b/lines", limit=2)).more is True
+
+
+async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thread(
+    local: Backend, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.exec("seq 500000 > /tmp/seq", check=True)
+        downloading = asyncio.create_task(box.files.download("/tmp/seq", fifo))
+        reader = await asyncio.create_subprocess_exec("sha256sum", fifo, stdout=asyncio.subprocess.PIPE)
+        told, _ = await reader.communicate()
+        await downloading
+        assert told.decode().split()[0] == await box.files.sha256("/tmp/seq")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(box.files.download("/tmp/seq", fifo), 0.5)
+        # A thread that waits to write would be a writer, and keep the process from ending: there is none.
+        reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        assert os.read(reading, 1) == b""
+        os.close(reading)

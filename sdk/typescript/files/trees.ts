@@ -18,10 +18,10 @@ import { posix } from "node:path";
 import { FileError, type FileStat, NotFoundError, newUuidV7 } from "../../../broker/contract/index.ts";
 import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
-import { unlessAborted } from "../wire/pause.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 import { localFile } from "./local-file.ts";
+import { isSpecial, writeSpecial } from "./local-write.ts";
 import { packAs, packFolder, type Skipped } from "./pack.ts";
 import { Anew } from "./read.ts";
 import { unpackFolder } from "./unpack.ts";
@@ -95,8 +95,11 @@ export async function download(
   const there = await localErrors(path, () => ifThere(stat(path)));
   const content = () => files.pack(remote, { ...options, ...defined({ skipped }) });
   let wrote = false;
+  // What a fifo has taken cannot be begun anew: it would come twice.
+  let taken = false;
+  const take = () => (taken = true);
   const copy = async () => {
-    if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options));
+    if (found.type !== "dir") await localErrors(path, () => put(files, remote, path, found, options, take));
     else if (there === undefined) await localErrors(path, () => makeFolder(content(), path, found));
     // One that was there keeps its own mode and time, and what is in it.
     else await unpackFolder(content(), path, () => (wrote = true));
@@ -104,7 +107,7 @@ export async function download(
   await telling(
     partial,
     () => wrote,
-    () => untilWhole(copy, new Anew(options.signal)),
+    () => untilWhole(copy, () => !taken, new Anew(options.signal)),
   );
 }
 
@@ -112,11 +115,12 @@ export async function download(
 const wroteNothing = (error: unknown): boolean =>
   error instanceof NotFoundError || (error instanceof FileError && error.started === "no");
 
-async function untilWhole(copy: () => Promise<void>, anew: Anew): Promise<void> {
+async function untilWhole(copy: () => Promise<void>, mayAgain: () => boolean, anew: Anew): Promise<void> {
   for (;;) {
     try {
       return await copy();
     } catch (error) {
+      if (!mayAgain()) throw error;
       await anew.after(error);
     }
   }
@@ -196,16 +200,15 @@ async function put(
   local: Buffer,
   found: FileStat,
   options: Abortable,
+  onTake: () => void,
 ): Promise<void> {
   await mkdir(splitPath(local).folder, { recursive: true });
   const there = await ifThere(stat(local));
-  const fetchTo = async (path: Buffer, flags: string) =>
-    await writeTo(path, flags, files.readStream(remote, options));
-  if (there?.isDirectory() === false && !there.isFile()) {
+  const content = () => files.readStream(remote, options);
+  if (isSpecial(there)) {
     if (found.type === "symlink")
       throw new FileError(`${local} is in the way of the symlink`, { reason: "EEXIST" });
-    // Who reads a fifo may let the writing wait for ever.
-    return await unlessAborted(fetchTo(local, "r+"), options.signal);
+    return await writeSpecial(local, told(content(), onTake), options.signal);
   }
   let place = local;
   if (there?.isDirectory() === true)
@@ -214,13 +217,21 @@ async function put(
     place = await realpath(local, { encoding: "buffer" });
   await whole(place, async (half) => {
     if (found.type === "symlink") return await makeLink(half, found);
-    await fetchTo(half, "wx");
+    await writeNew(half, content());
     await dress(half, found);
   });
 }
 
-async function writeTo(path: Buffer, flags: string, source: AsyncIterable<Uint8Array>): Promise<void> {
-  const file = await open(path, flags, 0o600);
+/** The parts, of each of which it is told before it is given away. */
+async function* told(parts: AsyncIterable<Uint8Array>, tell: () => void): AsyncGenerator<Uint8Array> {
+  for await (const part of parts) {
+    tell();
+    yield part;
+  }
+}
+
+async function writeNew(path: Buffer, source: AsyncIterable<Uint8Array>): Promise<void> {
+  const file = await open(path, "wx", 0o600);
   try {
     for await (const part of source) await file.writeFile(part);
   } finally {

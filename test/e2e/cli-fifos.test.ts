@@ -1,0 +1,140 @@
+// The command line where what is named is a fifo, or the other end of its output does nothing: nothing is lost, and
+// signals are heard.
+import { describe, expect, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { onOneMesh } from "./one-mesh.ts";
+import { eventually, ROOT, run } from "./program.ts";
+
+const here = onOneMesh();
+const PROGRAM = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+
+let fifos = 0;
+function fifo(): string {
+  const path = join(here.scratch, `fifo-${fifos++}`);
+  Bun.spawnSync(["mkfifo", path]);
+  return path;
+}
+
+function begin(...args: string[]) {
+  const env = { ...process.env, SANDMESH_HOME: here.home };
+  return Bun.spawn([...PROGRAM, ...args], { env, stdin: "ignore", stdout: "pipe", stderr: "pipe" });
+}
+
+/** Reads nothing yet. */
+const reader = (path: string) => open(path, "r+");
+
+/** A pipe holds 64 KiB; ours is full when the program has no more to write into. */
+const isFull = async (file: { stat(): Promise<unknown> }, path: string) => {
+  const probe = Bun.spawnSync(
+    ["dd", `of=${path}`, "if=/dev/zero", "bs=4096", "count=1", "oflag=nonblock", "conv=notrunc"],
+    { stderr: "pipe" },
+  );
+  await file.stat();
+  return probe.exitCode !== 0;
+};
+
+describe("cp to a fifo", () => {
+  test("without a reader waits for it, and loses nothing", async () => {
+    const id = await here.acquired();
+    await here.sandmesh("exec", id, "--", "seq 500000 > /tmp/seq");
+    const path = fifo();
+    const copying = begin("cp", `${id}:/tmp/seq`, path);
+    const sum = await run(["bash", "-c", `sleep 1; sha256sum < ${path}; seq 500000 | sha256sum`]);
+    const [got, wanted] = sum.stdout.trim().split("\n");
+    expect(got).toBe(wanted);
+    expect(await copying.exited).toBe(0);
+    await here.sandmesh("release", id);
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)(
+    "hears %s, with no reader and with one that reads nothing",
+    async (signal) => {
+      const id = await here.acquired();
+      await here.sandmesh("exec", id, "--", "seq 500000 > /tmp/seq");
+      const lonely = begin("cp", `${id}:/tmp/seq`, fifo());
+      await eventually("it is connected", () => heeds(lonely.pid) && isConnected(lonely.pid));
+      lonely.kill(signal);
+      expect(await lonely.exited).toBe(130);
+      const path = fifo();
+      const lazy = await reader(path);
+      const stalled = begin("cp", `${id}:/tmp/seq`, path);
+      await eventually("the fifo is full", () => isFull(lazy, path));
+      stalled.kill(signal);
+      expect(await stalled.exited).toBe(130);
+      expect(await new Response(stalled.stderr).text()).toBe("sandmesh: canceled: canceled by the caller\n");
+      await lazy.close();
+      await here.sandmesh("release", id);
+    },
+  );
+});
+
+/** Its own descriptors for output are two; the next is the server's. */
+const isConnected = (pid: number): boolean =>
+  Bun.spawnSync(["ls", "-l", `/proc/${pid}/fd`])
+    .stdout.toString()
+    .split("socket:").length > 3;
+
+/** Whether it handles SIGTERM: by then it is at work. */
+const heeds = (pid: number): boolean => {
+  if (!existsSync(`/proc/${pid}/status`)) return false;
+  const caught = /^SigCgt:\s*([0-9a-f]+)/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1];
+  return (BigInt(`0x${caught ?? 0}`) & 0x4000n) !== 0n;
+};
+
+test("an outcome that goes to a fifo waits for its reader, and hears signals", async () => {
+  const path = fifo();
+  const ran = begin("run", "--outcome", path, "host", "--", "sh", "-c", "exit 3");
+  expect(JSON.parse((await run(["cat", path])).stdout)).toEqual({ type: "exited", code: 3 });
+  expect(await ran.exited).toBe(3);
+  const lonely = begin("run", "--outcome", fifo(), "host", "--", "echo", "x");
+  for await (const part of lonely.stdout) if (Buffer.from(part).includes("x")) break;
+  lonely.kill("SIGTERM");
+  expect(await lonely.exited).toBe(130);
+  expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
+});
+
+test("a reader of our output that reads nothing keeps no signal from being heard, and the command ends", async () => {
+  const id = await here.acquired();
+  const path = fifo();
+  const lazy = await reader(path);
+  const program = PROGRAM.map((word) => `"${word}"`).join(" ");
+  const stalled = Bun.spawn(["bash", "-c", `exec ${program} exec ${id} -- yes > ${path}`], {
+    env: { ...process.env, SANDMESH_HOME: here.home },
+    stderr: "pipe",
+  });
+  await eventually("the pipe is full", () => isFull(lazy, path));
+  stalled.kill("SIGTERM");
+  expect(await stalled.exited).toBe(130);
+  await lazy.close();
+  await eventually(
+    "the command ended",
+    async () => !(await here.sandmesh("logs", "-l", id)).stdout.includes("running"),
+  );
+  await here.sandmesh("release", id);
+});
+
+describe("a credential", () => {
+  test("that comes by a pipe is good for every command", async () => {
+    const program = PROGRAM.map((word) => `"${word}"`).join(" ");
+    for (const words of ["ps", "context pool", "run host -- true"]) {
+      const line = `${program} --creds <(cat ${here.home}/credentials.creds) ${words}`;
+      const env = { SANDMESH_HOME: here.home, XDG_CONFIG_HOME: here.scratch };
+      const ran = await run(["bash", "-c", line], { env });
+      expect([words, ran.code, ran.stderr.includes("sandmesh:")]).toEqual([words, 0, false]);
+    }
+  });
+
+  test("without a writer hears signals, and one without end is wrong usage that names it", async () => {
+    const lonely = begin("--creds", fifo(), "ps");
+    await eventually("it has begun to wait", () => heeds(lonely.pid));
+    lonely.kill("SIGTERM");
+    expect(await lonely.exited).toBe(130);
+    const endless = await here.sandmesh("--creds", "/dev/zero", "ps");
+    expect([endless.code, endless.stderr]).toEqual([
+      2,
+      "sandmesh: invalid_request: credentials: /dev/zero is larger than 64 KiB\n",
+    ]);
+  });
+});
