@@ -57,6 +57,52 @@ for (const runtime of RUNTIMES) {
     LONG,
   );
 
+  for (const way of ["exit", "exception"] as const) {
+    test(
+      `${runtime}: a worker thread that ends by ${way} leaves nothing, though its process goes on`,
+      async () => {
+        await using pool = await testMesh();
+        await using program = await Program.start(runtime, pool.server, way, { END: "never" });
+        const { code } = await program.step("worker ended");
+        expect(left(pool)).toBe(0);
+        expect(pool.provider.created.length).toBe(3);
+        // Bun's is 0 for a rejection, with and without us.
+        if (way === "exit") expect(code).toBe(3);
+        if (way === "exception")
+          expect(await program.step("error")).toEqual({ step: "error", message: "the program's own" });
+      },
+      LONG,
+    );
+  }
+
+  for (const END of ["terminate", "exit", "exception"]) {
+    test(
+      `${runtime}: nothing renews for a worker thread that its main thread ended by ${END}`,
+      async () => {
+        await using pool = await testMesh();
+        await using program = await Program.start(runtime, pool.server, "wait", { LEASE: "1s", END });
+        // The process of one that was terminated goes on.
+        await (END === "terminate" ? program.step("worker ended") : program.exited);
+        expect(pool.provider.created.length).toBe(3);
+        await until("all is reclaimed", () => left(pool) === 0, 20_000);
+      },
+      LONG,
+    );
+  }
+
+  test(
+    `${runtime}: a worker thread that stands still between two tasks, as a pool's do, loses nothing`,
+    async () => {
+      await using pool = await testMesh();
+      const env = { LEASE: "2s", BLOCK_MS: "6000", END: "never" };
+      await using program = await Program.start(runtime, pool.server, "blocked", env);
+      expect(await program.step("blocked")).toEqual({ step: "blocked", states: ["leased"] });
+      expect(await program.step("worker ended")).toEqual({ step: "worker ended", code: 0 });
+      expect(left(pool)).toBe(0);
+    },
+    LONG,
+  );
+
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     test(
       `${runtime}: ${signal} leaves nothing, and ends the program as it would have`,

@@ -1,4 +1,6 @@
-// The way out: what is still acquired when the process ends is released before it has ended.
+// The way out: what is still acquired when the process ends is released before it has ended. A worker thread's `process` is
+// its own: it tells of that thread's end, and of no signal. Who terminates a worker, or ends the process around it, lets it
+// say nothing more; its renewing thread ends with it.
 import { isMainThread } from "node:worker_threads";
 
 /** Something that can release all it holds without an event loop. */
@@ -13,13 +15,14 @@ export const ENDING_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 const open = new Set<Releasing>();
 let guarded = false;
 
-/** From now on until `unguard`, an exit of the process (the end, process.exit, an uncaught exception, a signal that
- * nobody else handles) releases what this holds first. */
+/** From now on until `unguard`, an exit of the process, or of the worker thread that this is in (the end, process.exit, an
+ * uncaught exception, a signal that nobody else handles), releases what this holds first. */
 export function guard(releasing: Releasing): void {
   open.add(releasing);
-  if (guarded || !isMainThread) return;
+  if (guarded) return;
   guarded = true;
   process.on("exit", releaseAll);
+  if (!isMainThread) return;
   // In front of the program's own, so that one of theirs that listens once is still there to be seen.
   for (const signal of ENDING_SIGNALS) process.prependListener(signal, onSignal);
 }

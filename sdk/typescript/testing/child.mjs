@@ -3,10 +3,15 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { createServer } from "node:net";
+import { isMainThread, parentPort, Worker } from "node:worker_threads";
 
 const { connect } = await import(process.env.SDK);
 
-const say = (step, more = {}) => process.stdout.write(`${JSON.stringify({ step, ...more })}\n`);
+/** A worker's stdout is its parent's to write, as messages are, but is not waited for. */
+const say = (step, more = {}) =>
+  isMainThread
+    ? process.stdout.write(`${JSON.stringify({ step, ...more })}\n`)
+    : parentPort.postMessage({ step, more });
 const block = (ms) => {
   const until = Date.now() + ms;
   while (Date.now() < until);
@@ -182,5 +187,25 @@ const scenarios = {
   },
 };
 
+/** What the main thread does once its worker has acquired; else it outlives the worker. */
+const ends = {
+  terminate: (worker) => worker.terminate(),
+  exit: () => process.exit(3),
+  exception: ways.exception,
+};
+
+/** The scenario in a worker thread. */
+function inWorker() {
+  const worker = new Worker(new URL(import.meta.url), { argv: process.argv.slice(2) });
+  worker.on("message", ({ step, more }) => {
+    say(step, more);
+    if (step === "acquired") ends[process.env.END]?.(worker);
+  });
+  worker.on("error", (error) => say("error", { message: error.message }));
+  worker.on("exit", (code) => say("worker ended", { code }));
+  setInterval(() => undefined, 60_000);
+}
+
 // Not awaited: while the main module is still under way, Bun does not end at an uncaught exception.
-scenarios[process.argv[2]]();
+if (isMainThread && process.env.END !== undefined) inWorker();
+else scenarios[process.argv[2]]();
