@@ -44,7 +44,18 @@ export const PoolLimits = v.object({
     10,
   ),
   disconnectGraceMs: ms(5_000, "A daemon that lost its connection may be back by then"),
-  secondConnectionGraceMs: ms(2_000, "Until two live connections on one key count as tampering"),
+  secondConnectionGraceMs: ms(
+    2_000,
+    "Until the servers are asked whether two connections on one key both live",
+  ),
+  muteConnectionMs: ms(
+    15_000,
+    "Until an older connection counts as another's that is open still, but on which nobody answers: a cut network's ends late",
+  ),
+  serverGoneMs: ms(
+    30_000,
+    "A NATS server that has answered nothing for so long is gone, and its connections with it",
+  ),
   deadManGraceMs: ms(5_000, "A daemon outlives its lease by this, so that the pool comes first"),
   recoveryGraceMs: ms(
     8_000,

@@ -1,10 +1,9 @@
-// The little of JetStream that records need, over a Link: API calls, and an inbox for answers that come on a subject of
-// the pool's own (JetStream's answers fit no `rep` subject: they are of no tenant).
-import { randomBytes } from "node:crypto";
+// The little of JetStream that records need, over a Link: API calls and their answers.
 import * as v from "valibot";
 import { DeadlineError, decode, toSandmeshError, UnreachableError } from "../contract/index.ts";
 import { after } from "./after.ts";
-import type { Link, Message, Subscription } from "./link.ts";
+import { Inbox } from "./inbox.ts";
+import type { Link, Message } from "./link.ts";
 
 const MAX_CALL_MS = 5_000;
 const RETRY_MS = 200;
@@ -20,35 +19,6 @@ export const ApiFailure = v.optional(
 
 /** A server or stream that is choosing its leader; the same again may succeed. */
 export const isPassing = (failure: { code?: number | undefined }): boolean => failure.code === 503;
-
-/** Hands each answer to whom `expect` made its subject for. */
-class Inbox {
-  readonly #prefix = `inb.v1.pool.${randomBytes(6).toString("hex")}`;
-  readonly #handlers = new Map<string, (message: Message) => void>();
-  readonly #subscription: Subscription;
-  #last = 0;
-
-  constructor(link: Link) {
-    const tokenAt = this.#prefix.length + 1;
-    this.#subscription = link.subscribe(`${this.#prefix}.>`, (message) => {
-      const token = message.subject.slice(tokenAt);
-      const dot = token.indexOf(".");
-      this.#handlers.get(dot < 0 ? token : token.slice(0, dot))?.(message);
-    });
-  }
-
-  /** A reply subject of its own; it may be followed by `.` and more. */
-  expect(handle: (message: Message) => void): { reply: string; forget(): void } {
-    const token = (++this.#last).toString(36);
-    this.#handlers.set(token, handle);
-    return { reply: `${this.#prefix}.${token}`, forget: () => this.#handlers.delete(token) };
-  }
-
-  close(): void {
-    this.#subscription.unsubscribe();
-    this.#handlers.clear();
-  }
-}
 
 export class JetStream {
   readonly link: Link;

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { decode } from "../contract/index.ts";
 import { isRole, type Role, tag } from "../credentials/index.ts";
+import type { Connection } from "./connections.ts";
 
 const Wire = v.looseObject({
   type: v.picklist([
@@ -12,6 +13,7 @@ const Wire = v.looseObject({
   timestamp: v.string(),
   client: v.looseObject({
     id: v.number(),
+    start: v.string(),
     host: v.optional(v.string()),
     user: v.string(),
     tags: v.optional(v.array(v.string())),
@@ -30,8 +32,7 @@ export interface Advisory {
   sandbox: string | undefined;
   /** The connection's public nkey. */
   publicKey: string;
-  /** Names the connection: the same at its connect and its disconnect, and used once. */
-  connection: string;
+  connection: Connection;
   /** The client's address, as the server saw it. */
   address: string | undefined;
   /** The server's words, such as "Client Closed", "Stale Connection"; at a disconnect only. */
@@ -59,7 +60,7 @@ export function parseAdvisory(data: Uint8Array): Advisory | undefined {
     user: tag(client.tags, "user"),
     sandbox: tag(client.tags, "sandbox"),
     publicKey: client.user,
-    connection: `${server.id}.${client.id}`,
+    connection: { server: server.id, number: client.id, startedAt: Date.parse(client.start) },
     address: client.host,
     reason,
     atMs: Date.parse(timestamp),

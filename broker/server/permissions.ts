@@ -28,7 +28,9 @@ const KiB = 1024;
 /** Where the disconnect and connect advisories of the account arrive, by an import from the system account. */
 export const DISCONNECT_SUBJECT = "adv.v1.disconnect";
 export const CONNECT_SUBJECT = "adv.v1.connect";
-/** Answers of JetStream to the pool. */
+/** Asked here, each server of a cluster tells which connections it has; of the asker's own account only. */
+export const CONNECTIONS_SUBJECT = "$SYS.REQ.ACCOUNT.PING.CONNZ";
+/** Answers of JetStream, and of the servers, to the pool. */
 const POOL_INBOX = "inb.v1.pool.>";
 /** What the pool's streams hold: `rec.v1.<whatever the pool makes of it>`. */
 const RECORDS_WILDCARD = "rec.v1.>";
@@ -68,6 +70,9 @@ const PERMISSIONS: Record<Role, Permissions> = {
       "evt.v1.*.run.>",
       RECORDS_WILDCARD,
       "$JS.API.>",
+      CONNECTIONS_SUBJECT,
+      // Before it ends one: does its daemon answer, and on which connection?
+      "sbx.v1.*.*.ping",
       GUARD_SUBJECT,
     ],
     subscribe: [

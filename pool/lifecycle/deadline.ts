@@ -14,11 +14,7 @@ export function dueAt(record: SandboxRecord): number {
       ? record.retryAt
       : Number.POSITIVE_INFINITY;
   }
-  const loss = Math.min(
-    record.lostAt ?? Number.POSITIVE_INFINITY,
-    record.tamperAt ?? Number.POSITIVE_INFINITY,
-  );
-  const life = Math.min(record.dieAt, loss);
+  const life = Math.min(record.dieAt, record.lookAt ?? Number.POSITIVE_INFINITY);
   if (isPending(record.state)) return Math.min(life, record.callerDeadlineAt, record.bootDeadlineAt);
   return Math.min(life, record.confirmBy ?? Number.POSITIVE_INFINITY);
 }
@@ -27,15 +23,12 @@ export function dueAt(record: SandboxRecord): number {
 export function stepDeadline(record: SandboxRecord, now: number): Step {
   if (dueAt(record) > now) return stay(record);
   if (isEnding(record.state)) return remove(record);
-  if (record.tamperAt !== undefined && record.tamperAt <= now) {
-    return endWith(record, { reason: "tampered", event: "lost" });
-  }
   if (record.dieAt <= now) return endWith(record, { reason: "expired", event: "expired" });
   if (isPending(record.state)) return stepPendingDeadline(record, now);
-  if (record.lostAt !== undefined && record.lostAt <= now) {
-    return endWith(record, { reason: "disconnected", event: "lost" });
+  if (record.confirmBy !== undefined && record.confirmBy <= now) {
+    return endWith(record, { reason: "unconfirmed", event: "expired" });
   }
-  return endWith(record, { reason: "unconfirmed", event: "expired" });
+  return look(record);
 }
 
 function stepPendingDeadline(record: SandboxRecord, now: number): Step {
@@ -53,6 +46,11 @@ function stepPendingDeadline(record: SandboxRecord, now: number): Step {
     );
     return endWith(record, { reason: "boot_timeout", event: "failed", error: error.toWire() });
   }
-  const error = new BootFailedError("its daemon connected and went away", { sandbox, reason: "exited" });
-  return endWith(record, { reason: "exited", event: "failed", error: error.toWire() });
+  return look(record);
 }
+
+/** Nothing of it is judged before the servers have answered. */
+const look = (record: SandboxRecord): Step => ({
+  record: { ...record, lookAt: undefined },
+  effects: [{ type: "look" }],
+});

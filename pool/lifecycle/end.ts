@@ -30,8 +30,9 @@ export function endWith(record: SandboxRecord, end: End): Step {
     spec: undefined,
     confirmBy: undefined,
     replies: undefined,
-    lostAt: undefined,
-    tamperAt: undefined,
+    lookAt: undefined,
+    left: undefined,
+    doubtSince: undefined,
   };
   const effects: Effect[] = [{ type: "write" }];
   if (record.state === "intended" || record.state === "creating") effects.push({ type: "abort_create" });

@@ -1,5 +1,6 @@
 // What can happen to a sandbox, and what follows from it: data both.
 import type { ErrorCode, WireError } from "../../broker/contract/index.ts";
+import type { Connection } from "../../broker/server/connections.ts";
 import type { End, ReplyTo } from "./record.ts";
 
 /** What the provider has of a recorded sandbox: undefined where nothing, `unknown` where it could not be asked. */
@@ -23,8 +24,21 @@ export type SandboxEvent =
   | { type: "deadline" }
   | { type: "provider_failed"; code: ErrorCode; reason: string; message: string }
   | { type: "provider_lost"; reason: string; message: string }
-  | { type: "connected"; connection: string }
-  | { type: "disconnected"; connection: string }
+  | { type: "connected"; connection: Connection }
+  | { type: "disconnected"; connection: Connection }
+  /** Nothing has been heard of this server for too long. */
+  | { type: "server_gone"; server: string }
+  /** The answer to `look`: `open` are the connections with those servers that have answered, undefined where none has;
+   * `complete` where all have. `asked` are those that were known then. `heard`, where they give rise to doubt
+   * (connections.ts): those on which the daemon has answered. */
+  | {
+      type: "seen";
+      asked: readonly Connection[];
+      open: readonly Connection[];
+      heard: readonly Connection[];
+      complete: boolean;
+    }
+  | { type: "seen"; asked: readonly Connection[]; open: undefined }
   | { type: "removed" }
   | { type: "remove_failed" }
   /** The server was away and is back. */
@@ -44,6 +58,8 @@ export type Effect =
   | { type: "create" }
   | { type: "abort_create" }
   | { type: "remove" }
+  /** Ask the servers which connections there are. */
+  | { type: "look" }
   | { type: "control"; verb: "grant" | "renew" }
   | { type: "control"; verb: "release"; reason: string }
   | { type: "answer"; reply: ReplyTo; answer: Answer }
@@ -56,6 +72,7 @@ export interface Limits {
   confirmMs: number;
   disconnectGraceMs: number;
   secondConnectionGraceMs: number;
+  muteConnectionMs: number;
   recoveryGraceMs: number;
   removeRetryMinMs: number;
   removeRetryMaxMs: number;

@@ -9,10 +9,14 @@ import { intended, LIMITS, REPLY, randomOf, T0 } from "./testing.ts";
 const KEYS = [`U${"A".repeat(55)}`, `U${"B".repeat(55)}`] as const;
 const FAULT = { code: "provider_failed", message: "no", retryable: true };
 
-function randomEvent(random: ReturnType<typeof randomOf>, generation: number): SandboxEvent {
+function randomEvent(
+  random: ReturnType<typeof randomOf>,
+  { generation, connections }: SandboxRecord,
+): SandboxEvent {
   const life = random.chance(0.9) ? "life-one" : "life-two";
   const generationOr = random.chance(0.9) ? generation : random.below(4) + 1;
-  const connection = `c${random.below(3)}`;
+  const server = `s${random.below(2)}`;
+  const connection = { server, number: random.below(2), startedAt: random.below(3) };
   const events: readonly SandboxEvent[] = [
     { type: "create_begun" },
     { type: "created", uid: "u1" },
@@ -38,6 +42,15 @@ function randomEvent(random: ReturnType<typeof randomOf>, generation: number): S
     { type: "provider_lost", reason: "oom", message: "oom" },
     { type: "connected", connection },
     { type: "disconnected", connection },
+    { type: "server_gone", server },
+    {
+      type: "seen",
+      asked: connections,
+      open: random.chance(0.5) ? connections : [],
+      heard: random.chance(0.5) ? connections : [],
+      complete: random.chance(0.8),
+    },
+    { type: "seen", asked: connections, open: undefined },
     { type: "removed" },
     { type: "remove_failed" },
     { type: "outage_over" },
@@ -118,7 +131,7 @@ test("no order of events breaks the rules of a sandbox's life, and each life can
     try {
       for (let i = 0; i < 30; i++) {
         now += random.below(random.chance(0.1) ? 80_000 : 500);
-        life.check(randomEvent(random, life.record.generation), now);
+        life.check(randomEvent(random, life.record), now);
       }
       // Left alone, its own deadlines and an honest provider bring it to its end.
       for (let i = 0; i < 10 && life.record.state !== "gone"; i++) {

@@ -1,6 +1,7 @@
 // What the pool knows of one sandbox, and which part of it is durable.
 import * as v from "valibot";
 import { decode, encode, SandboxSpec, State, type WireError } from "../../broker/contract/index.ts";
+import type { Connection } from "../../broker/server/connections.ts";
 
 type WithUndefined<T> = { [K in keyof T]: undefined extends T[K] ? T[K] | undefined : T[K] };
 
@@ -72,18 +73,20 @@ interface Volatile {
   removal: Removal;
   removeAttempts: number;
   retryAt?: number | undefined;
-  /** Live connections with the sandbox's own credential, oldest first. */
-  connections: readonly string[];
-  /** Lost if not connected again by then. */
-  lostAt?: number | undefined;
-  /** Two connections on one key: tampered with if both are there by then. */
-  tamperAt?: number | undefined;
+  /** Live connections with the sandbox's own credential as far as was told, oldest first; each change makes it anew. */
+  connections: readonly Connection[];
+  /** The youngest that has ended, while it is not known how it was. */
+  left?: Connection | undefined;
+  /** Since when the servers are asked whether there is another's beside its own. */
+  doubtSince?: number | undefined;
+  /** None, or two on one key, or one that outlived a younger: when the servers are asked about it. */
+  lookAt?: number | undefined;
 }
 
 export type SandboxRecord = WithUndefined<Omit<v.InferOutput<typeof Durable>, "end">> &
   Volatile & { end?: End | undefined };
 
-const NO_CONNECTIONS: readonly string[] = [];
+const NO_CONNECTIONS: readonly Connection[] = [];
 export const VOLATILE: Volatile = { removal: "none", removeAttempts: 0, connections: NO_CONNECTIONS };
 
 /** Addresses that an acquire's answer goes to. Who asks again because of silence gives a new one each time, and listens

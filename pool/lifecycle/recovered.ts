@@ -3,7 +3,7 @@ import { BootFailedError } from "../../broker/contract/index.ts";
 import type { Step } from "./end.ts";
 import { endWith, stay } from "./end.ts";
 import type { Effect, FoundAgain, Limits } from "./events.ts";
-import { isEnding, isPending, type SandboxRecord, VOLATILE } from "./record.ts";
+import { isEnding, isPending, type SandboxRecord } from "./record.ts";
 import { remove, somethingAppeared } from "./removal.ts";
 
 export function stepRecovered(record: SandboxRecord, listed: FoundAgain, now: number, limits: Limits): Step {
@@ -33,9 +33,10 @@ export function stepOutageOver(before: SandboxRecord, now: number, limits: Limit
   if (isEnding(before.state) || before.state === "gone") return stay(before);
   const record: SandboxRecord = {
     ...before,
-    connections: VOLATILE.connections,
-    lostAt: undefined,
-    tamperAt: undefined,
+    connections: [],
+    lookAt: undefined,
+    left: undefined,
+    doubtSince: undefined,
   };
   if (record.state === "leased") return { record, effects: [{ type: "control", verb: "renew" }] };
   if (record.state === "granted") return tellAgain(record, now, limits);

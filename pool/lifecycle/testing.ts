@@ -6,6 +6,7 @@ export const LIMITS: Limits = {
   confirmMs: 10_000,
   disconnectGraceMs: 3_000,
   secondConnectionGraceMs: 2_000,
+  muteConnectionMs: 15_000,
   recoveryGraceMs: 15_000,
   removeRetryMinMs: 100,
   removeRetryMaxMs: 5_000,

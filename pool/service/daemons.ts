@@ -13,6 +13,7 @@ import {
   toSandmeshError,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
+import type { Connection } from "../../broker/server/index.ts";
 import { type Core, ifCurrent, refuse } from "./core.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
@@ -72,7 +73,7 @@ export class Daemons {
   }
 
   /** The server saw a connection with this key come or go. */
-  connection(publicKey: string, connection: string, type: "connected" | "disconnected"): void {
+  connection(publicKey: string, connection: Connection, type: "connected" | "disconnected"): void {
     const live = this.#sandboxes.byPublicKey(publicKey);
     if (live !== undefined) this.#sandboxes.apply(live, { type, connection });
   }

@@ -15,6 +15,7 @@ import type { Provider } from "../provider/provider.ts";
 import { isRefusal, madeNothing } from "./choice.ts";
 import { type Core, respond } from "./core.ts";
 import { grantOf } from "./grant.ts";
+import type { Looks } from "./looks.ts";
 import type { Removals } from "./removals.ts";
 import type { Live } from "./sandboxes.ts";
 
@@ -26,12 +27,14 @@ const CREDENTIAL_SLACK_MS = 3600_000;
 export class Effects {
   readonly #core: Core;
   readonly #removals: Removals;
+  readonly #looks: Looks;
   /** Set once, right after construction: effects lead to events. */
   apply: Apply = () => {};
 
-  constructor(core: Core, removals: Removals) {
+  constructor(core: Core, removals: Removals, looks: Looks) {
     this.#core = core;
     this.#removals = removals;
+    this.#looks = looks;
   }
 
   carryOut = (live: Live, record: SandboxRecord, effect: Effect): void => {
@@ -47,6 +50,9 @@ export class Effects {
         return;
       case "remove":
         this.#remove(live, record);
+        return;
+      case "look":
+        this.#looks.add(live);
         return;
       case "control":
         this.#control(live, record, effect);

@@ -19,6 +19,7 @@ import { type Counters, newCounters } from "./counters.ts";
 import { Daemons } from "./daemons.ts";
 import { Effects } from "./effects.ts";
 import { Leases } from "./leases.ts";
+import { Looks } from "./looks.ts";
 import { type Meter, NO_METER } from "./meter.ts";
 import { RECONCILE_DEADLINE, Reconciler } from "./reconcile.ts";
 import { recover } from "./recovery.ts";
@@ -99,6 +100,7 @@ class RunningPool implements Pool {
   readonly #leases: Leases;
   readonly #daemons: Daemons;
   readonly #removals: Removals;
+  readonly #looks: Looks;
   readonly #reconciler: Reconciler;
   readonly #requests: Requests;
   readonly #subscriptions: Subscription[] = [];
@@ -136,7 +138,11 @@ class RunningPool implements Pool {
     this.#core = core;
     this.#removals = new Removals(core);
     this.#runs = new Runs(core);
-    const effects = new Effects(core, this.#removals);
+    this.#looks = new Looks(core, {
+      all: () => this.#sandboxes.all(),
+      apply: (live, event) => effects.apply(live, event),
+    });
+    const effects = new Effects(core, this.#removals, this.#looks);
     this.#sandboxes = new Sandboxes(core, this.#runs, effects.carryOut);
     effects.apply = (live, event) => {
       if (!this.#closing) this.#sandboxes.apply(live, event);
@@ -166,12 +172,14 @@ class RunningPool implements Pool {
       link.subscribe(POOL_WILDCARD, (message) => this.#requests.handle(message), queue),
       link.subscribe(ENROL_WILDCARD, (message) => this.#daemons.enrol(message), queue),
       link.subscribe(READY_WILDCARD, (message) => this.#daemons.ready(message), queue),
-      ...subscribeAdvisories(link, (key, connection, type) =>
-        this.#daemons.connection(key, connection, type),
-      ),
+      ...subscribeAdvisories(link, (key, connection, type) => {
+        this.#looks.know(connection.server);
+        this.#daemons.connection(key, connection, type);
+      }),
     );
     link.onStatus((connected) => this.#status(connected));
     this.#reconciler.arm();
+    this.#looks.start();
     await link.flush();
     log.info({ pool: name, providers: [...providers.keys()] }, "the pool is ready");
   }
@@ -197,6 +205,7 @@ class RunningPool implements Pool {
     for (const subscription of this.#subscriptions) subscription.unsubscribe();
     for (const unwatch of this.#unwatch) unwatch();
     this.#core.deadlines.close();
+    this.#looks.close();
     await Promise.race([this.#sandboxes.settled(), Bun.sleep(CLOSE_GRACE_MS)]);
     this.#closing = true;
     await this.#core.store.close(CLOSE_GRACE_MS);

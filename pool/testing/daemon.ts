@@ -11,6 +11,7 @@ import {
   parseSubject,
   SandmeshError,
   sandboxEventSubject,
+  sandboxSubject,
 } from "../../broker/contract/index.ts";
 import { type Credentials, createUserKey } from "../../broker/credentials/index.ts";
 import { dial, subscribed } from "../../broker/endpoint/enrol.ts";
@@ -29,6 +30,8 @@ export class DaemonDouble {
   readonly bootstrap: Bootstrap;
   readonly incarnation: string = crypto.randomUUID();
   readonly words: Word[] = [];
+  /** How often it has been asked whether it is there. */
+  pings = 0;
   readonly #key = createUserKey();
   /** As the real one: until then it waits for a server that is away. */
   readonly #deadline: number;
@@ -102,6 +105,10 @@ export class DaemonDouble {
       clearInterval(this.#repeat);
       this.words.push({ verb: subject.verb, body: decode(message.data) });
       if (subject.verb === "release") this.onRelease();
+    });
+    link.subscribe(sandboxSubject(tenant, sandbox, "ping"), (message) => {
+      this.pings++;
+      message.respond(encode({ sandbox }));
     });
     await subscribed(link, this.#deadline);
     this.ready();

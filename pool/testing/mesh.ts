@@ -18,7 +18,7 @@ import {
 import type { Link } from "../../broker/link/link.ts";
 import { type TestServer, testServer } from "../../broker/server/testing.ts";
 import type { PoolLimits } from "../config.ts";
-import { type Pool, startPool } from "../service/pool.ts";
+import { type Pool, type PoolOptions, startPool } from "../service/pool.ts";
 import { ProviderDouble } from "./provider.ts";
 import { MemoryRecords } from "./store.ts";
 
@@ -112,7 +112,7 @@ export class TestMesh implements AsyncDisposable {
     return this.#pool;
   }
 
-  async start(limits: Partial<PoolLimits> = {}): Promise<Pool> {
+  async start(limits: Partial<PoolLimits> = {}, more: Partial<PoolOptions> = {}): Promise<Pool> {
     const { server, provider } = this;
     this.#pool = await startPool({
       link: await server.pool({ reconnect: QUICK }),
@@ -121,6 +121,7 @@ export class TestMesh implements AsyncDisposable {
       providers: [provider],
       daemonUrls: [server.url],
       limits: { ...SHORT, ...limits },
+      ...more,
     });
     return this.#pool;
   }

@@ -1,0 +1,57 @@
+// Which connections there are: asked of the servers themselves, since what they tell by themselves (advisory.ts) is in order
+// for each server only, and one that is killed tells of no end.
+import * as v from "valibot";
+import { decode } from "../contract/index.ts";
+
+export interface Connection {
+  /** The server's id, which is another after each start. */
+  readonly server: string;
+  /** The same at its connect and its disconnect, growing, and used once by that server. */
+  readonly number: number;
+  /** By the server's clock, ms since the epoch. */
+  readonly startedAt: number;
+}
+
+export const isSame = (a: Connection, b: Connection): boolean =>
+  a.server === b.server && a.number === b.number;
+
+/** Whether `a` began before `b`. */
+export const isOlder = (a: Connection, b: Connection): boolean =>
+  a.server === b.server ? a.number < b.number : a.startedAt < b.startedAt;
+
+/** One that is open. */
+export interface OpenConnection extends Connection {
+  /** How many messages have come from the client. */
+  readonly said: number;
+}
+
+/** To be sent to CONNECTIONS_SUBJECT: who is connected with this key. */
+export const connectionsOf = (publicKey: string): Uint8Array =>
+  Buffer.from(JSON.stringify({ user: publicKey }));
+
+const Wire = v.object({
+  server: v.object({ id: v.string() }),
+  data: v.object({
+    connections: v.array(v.object({ cid: v.number(), start: v.string(), in_msgs: v.number() })),
+  }),
+});
+
+/** Reads one server's answer; undefined where it is none. */
+export function parseConnections(
+  data: Uint8Array,
+): { server: string; open: readonly OpenConnection[] } | undefined {
+  try {
+    const parsed = v.safeParse(Wire, decode(data));
+    if (!parsed.success) return undefined;
+    const server = parsed.output.server.id;
+    const open = parsed.output.data.connections.map(({ cid, start, in_msgs }) => ({
+      server,
+      number: cid,
+      startedAt: Date.parse(start),
+      said: in_msgs,
+    }));
+    return { server, open };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,129 @@
+// What the servers do not tell, or not yet: on a cluster of three real ones, of which one is killed, and through a network that
+// is cut.
+import { expect, test } from "bun:test";
+import { connect, createServer, type Socket } from "node:net";
+import pino from "pino";
+import { testServer, until } from "../../broker/server/testing.ts";
+import { type TestCluster, testCluster } from "../../broker/server/testing-cluster.ts";
+import { TestMesh } from "../testing/mesh.ts";
+
+/** The pool is with the first server, daemons are with the second, or the third where that is gone. */
+async function meshOn({ nodes: [first, second, third] }: TestCluster) {
+  if (first === undefined || second === undefined || third === undefined) throw new Error("no node");
+  const mesh = new TestMesh(first);
+  const warnings: string[] = [];
+  await mesh.start(
+    { disconnectGraceMs: 1_000, serverGoneMs: 1_500, muteConnectionMs: 2_000 },
+    {
+      daemonUrls: [second.url, third.url],
+      log: pino({ level: "warn" }, { write: (line) => void warnings.push(line) }),
+    },
+  );
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  const daemon = mesh.provider.made.get(sandbox)?.daemon;
+  if (daemon === undefined) throw new Error("no daemon");
+  const state = async () => (await ann.list()).sandboxes.find((each) => each.sandbox === sandbox)?.state;
+  const isGone = () => warnings.some((line) => line.includes("it counts as gone"));
+  return { mesh, daemon, state, second, third, sandbox, isGone };
+}
+
+test("a daemon whose server was killed, and whose next connection ends as well, is not taken for another's; lost it is when it stays away", async () => {
+  await using cluster = await testCluster();
+  const { mesh, daemon, state, second, isGone } = await meshOn(cluster);
+  await using _ = mesh;
+  const heard: string[] = [];
+  const ear = await mesh.server.pool();
+  for (const what of ["connect", "disconnect"]) {
+    ear.subscribe(`adv.v1.${what}`, ({ data }) => {
+      if (Buffer.from(data).includes("role:sandbox")) heard.push(what);
+    });
+  }
+  await ear.flush();
+  await second.kill();
+  await until("it is with the third", () => heard.at(-1) === "connect");
+  await daemon.close();
+  await until("that has ended", () => heard.at(-1) === "disconnect");
+  const back = await daemon.connect();
+  await until("it is back", () => heard.at(-1) === "connect");
+  await until("the killed one counts as gone", isGone, 20_000);
+  expect([await state(), mesh.pool.counters.ended]).toEqual(["leased", {}]);
+  await back.close();
+  await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1);
+}, 60_000);
+
+test("a daemon that is gone together with its server is lost", async () => {
+  await using cluster = await testCluster();
+  const { mesh, daemon, second, third } = await meshOn(cluster);
+  await using _ = mesh;
+  // The daemon's end reaches nobody.
+  await Promise.all([second.kill(), third.kill()]);
+  await daemon.close();
+  await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 20_000);
+}, 60_000);
+
+test("someone else with the sandbox's key on another server of the cluster ends it, and is not hidden by a killed one", async () => {
+  await using cluster = await testCluster();
+  const { mesh, daemon, second, sandbox } = await meshOn(cluster);
+  await using _ = mesh;
+  await second.kill();
+  const { credentials } = daemon;
+  if (credentials === undefined) throw new Error("not enrolled");
+  const thief = await mesh.server.connect(credentials);
+  await until("it is removed", () => mesh.provider.removed.includes(sandbox), 20_000);
+  expect(mesh.pool.counters.ended).toEqual({ tampered: 1 });
+  await thief.close();
+}, 60_000);
+
+/** A way to a server that can be cut: the server sees nothing of it. */
+async function cuttable(port: number) {
+  const ways: { client: Socket; server: Socket }[] = [];
+  const listener = createServer((client) => {
+    const server = connect(port, "127.0.0.1");
+    ways.push({ client, server });
+    client.pipe(server).pipe(client);
+    for (const socket of [client, server]) socket.on("error", () => {});
+  });
+  await new Promise<void>((done) => listener.listen(0, "127.0.0.1", done));
+  const address = listener.address();
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return {
+    url: `nats://127.0.0.1:${address.port}`,
+    /** Of the newest connection. */
+    cut() {
+      const way = ways.at(-1);
+      way?.client.unpipe();
+      way?.server.unpipe();
+      way?.client.destroy();
+      return { end: () => way?.server.destroy() };
+    },
+    close: () => {
+      listener.close();
+      for (const { client, server } of ways) for (const socket of [client, server]) socket.destroy();
+    },
+  };
+}
+
+test("a daemon whose network was cut, and who is back before its server has noticed, is not taken for two", async () => {
+  await using mesh = new TestMesh(await testServer());
+  const network = await cuttable(mesh.server.port);
+  try {
+    await mesh.start({}, { daemonUrls: [network.url] });
+    const ann = await mesh.caller();
+    const { sandbox } = await ann.lease();
+    const daemon = mesh.provider.made.get(sandbox)?.daemon;
+    const { end } = network.cut();
+    // It is asked, and asked again, on which connection it is.
+    await until("the pool has looked twice", () => (daemon?.pings ?? 0) > 1, 20_000);
+    end();
+    await ann.renew();
+    const { sandboxes } = await ann.list();
+    expect(sandboxes.map(({ state }) => state)).toEqual(["leased"]);
+    const thief = await daemon?.connect();
+    await until("another's is told all the same", () => mesh.provider.removed.includes(sandbox), 20_000);
+    expect(mesh.pool.counters.ended).toEqual({ tampered: 1 });
+    await thief?.close();
+  } finally {
+    network.close();
+  }
+}, 60_000);

@@ -1,0 +1,203 @@
+// Asks NATS's servers which connections a sandbox has, before it is ended for having none, or another's beside its own.
+import { encode, sandboxSubject } from "../../broker/contract/index.ts";
+import { after } from "../../broker/link/after.ts";
+import { Inbox } from "../../broker/link/inbox.ts";
+import {
+  CONNECTIONS_SUBJECT,
+  type Connection,
+  connectionsOf,
+  isOlder,
+  isSame,
+  type OpenConnection,
+  parseConnections,
+} from "../../broker/server/index.ts";
+import { isDoubtful } from "../lifecycle/connections.ts";
+import type { SandboxEvent } from "../lifecycle/events.ts";
+import type { Core } from "./core.ts";
+import type { Live } from "./sandboxes.ts";
+
+/** For the answers to one question. */
+const ANSWER_MS = 1_000;
+/** For a second one to answer what only one may. */
+const OTHERS_MS = 200;
+/** Where not one server answers: whoever asks may not, or an answer was lost. */
+const TRIES = 3;
+/** Questions at once: for each every server goes through its connections. */
+const AT_ONCE = 8;
+/** No key, so that a server answers nothing but that it is there. */
+const NOBODY = connectionsOf("-");
+
+/** By server. */
+type Answers = ReadonlyMap<string, readonly OpenConnection[]>;
+
+interface Look {
+  live: Live;
+  asked: readonly Connection[];
+}
+
+interface Book {
+  all(): Iterable<Live>;
+  apply(live: Live, event: SandboxEvent): void;
+}
+
+export class Looks {
+  readonly #core: Core;
+  readonly #book: Book;
+  readonly #inbox: Inbox;
+  readonly #due = new Set<Live>();
+  /** All servers that are known, and since when each is silent (performance.now). */
+  readonly #servers = new Map<string, number | undefined>();
+  #learned = false;
+  #running = false;
+  #closed = false;
+  #timer: ReturnType<typeof setInterval> | undefined;
+
+  constructor(core: Core, book: Book) {
+    this.#core = core;
+    this.#book = book;
+    this.#inbox = new Inbox(core.link);
+  }
+
+  /** Learns which servers there are, and from then on looks whether they live: one that is killed tells nobody, and who
+   * was connected to it and does not come back is told of by none. */
+  start(): void {
+    void this.#run();
+    this.#timer = setInterval(() => {
+      if (this.#learned && this.#servers.size > 1) void this.#run();
+    }, this.#core.limits.serverGoneMs / 3);
+  }
+
+  add(live: Live): void {
+    this.#due.add(live);
+    void this.#run();
+  }
+
+  /** Of an advisory: one that has come since. */
+  know(server: string): void {
+    if (!this.#servers.has(server)) this.#servers.set(server, undefined);
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#timer);
+    this.#due.clear();
+    this.#inbox.close();
+  }
+
+  async #run(): Promise<void> {
+    if (this.#running) return;
+    this.#running = true;
+    let unanswered = 0;
+    do {
+      const looks = [...this.#due].map((live) => ({ live, asked: live.record.connections }));
+      this.#due.clear();
+      // Thousands that lost the same server are told apart from those that have two by this one question.
+      const there = await this.#ask(NOBODY, this.#learned ? [...this.#servers.keys()] : undefined);
+      this.#learned ||= there.size > 0;
+      unanswered = there.size > 0 ? 0 : unanswered + 1;
+      if (there.size > 0) await this.#goThrough(looks, there);
+      else for (const look of looks) this.#unanswered(look, unanswered);
+    } while (!this.#closed && (this.#due.size > 0 || this.#silence(unanswered)));
+    this.#running = false;
+  }
+
+  /** Whether it is to be asked again for how long a server has been silent. */
+  #silence(unanswered: number): boolean {
+    return unanswered === 0 && [...this.#servers.values()].some((since) => since !== undefined);
+  }
+
+  #unanswered({ live, asked }: Look, times: number): void {
+    if (times < TRIES) this.#due.add(live);
+    else this.#apply(live, { type: "seen", asked, open: undefined });
+  }
+
+  async #goThrough(looks: readonly Look[], there: Answers): Promise<void> {
+    this.#count(there);
+    const asking: Look[] = [];
+    for (const look of looks) {
+      if (this.#worthAsking(look, there)) asking.push(look);
+      else this.#due.add(look.live);
+    }
+    const servers = [...there.keys()];
+    for (let i = 0; i < asking.length && !this.#closed; i += AT_ONCE) {
+      await Promise.all(asking.slice(i, i + AT_ONCE).map((look) => this.#look(look, servers)));
+    }
+  }
+
+  /** Not before the silent servers have answered, or count as gone; but for two that are with those that answer. */
+  #worthAsking({ live, asked }: Look, there: Answers): boolean {
+    if (there.size === this.#servers.size) return true;
+    const open = asked.filter(({ server }) => there.has(server)).length;
+    return open > 1 || (open > 0 && live.record.left !== undefined);
+  }
+
+  async #look({ live, asked }: Look, servers: readonly string[]): Promise<void> {
+    const { publicKey } = live.record;
+    if (publicKey === undefined) return;
+    const question = connectionsOf(publicKey);
+    const answers = await this.#ask(question, servers);
+    const open = [...answers.values()].flat().sort((a, b) => (isOlder(a, b) ? -1 : 1));
+    const heard = isDoubtful(live.record, open) ? await this.#hear(live, open, question, servers) : [];
+    const complete = this.#servers.size === answers.size;
+    this.#apply(live, { type: "seen", asked, open, heard, complete });
+  }
+
+  /** Of these the ones on which something is said when the daemon is asked: one that a cut of the network has left open says
+   * nothing any more. */
+  async #hear(
+    { record: { tenant, sandbox } }: Live,
+    open: readonly OpenConnection[],
+    question: Uint8Array,
+    servers: readonly string[],
+  ): Promise<OpenConnection[]> {
+    const { link } = this.#core;
+    const ping = encode({ version: 1 });
+    const timeoutMs = ANSWER_MS;
+    await link.request(sandbox, sandboxSubject(tenant, sandbox, "ping"), ping, { timeoutMs }).catch(() => {});
+    await new Promise((go) => setTimeout(go, OTHERS_MS));
+    const later = [...(await this.#ask(question, servers)).values()].flat();
+    return open.filter((before) => later.some((now) => isSame(now, before) && now.said > before.said));
+  }
+
+  /** Ends the connections of those that have been silent for too long. */
+  #count(there: Answers): void {
+    const now = performance.now();
+    for (const [server, since] of this.#servers) {
+      if (there.has(server)) this.#servers.set(server, undefined);
+      else if (since === undefined) this.#servers.set(server, now);
+      else if (now - since >= this.#core.limits.serverGoneMs) {
+        this.#servers.delete(server);
+        this.#core.log.warn({ server }, "a NATS server has been silent for too long: it counts as gone");
+        for (const live of [...this.#book.all()]) this.#apply(live, { type: "server_gone", server });
+      }
+    }
+  }
+
+  #apply(live: Live, event: SandboxEvent): void {
+    if (!this.#closed) this.#book.apply(live, event);
+  }
+
+  /** What comes within ANSWER_MS; no longer than until all of `expected` have answered. */
+  #ask(question: Uint8Array, expected: readonly string[] | undefined): Promise<Answers> {
+    return new Promise((resolve) => {
+      const answers = new Map<string, readonly OpenConnection[]>();
+      const { reply, forget } = this.#inbox.expect(({ data }) => {
+        const answer = parseConnections(data);
+        if (answer === undefined) return;
+        // Also of those that answer too late: a server that is new.
+        this.know(answer.server);
+        answers.set(answer.server, answer.open);
+        if (expected?.every((server) => answers.has(server)) === true) resolve(answers);
+      });
+      after(ANSWER_MS, () => {
+        forget();
+        resolve(answers);
+      });
+      try {
+        this.#core.link.publish(CONNECTIONS_SUBJECT, question, { reply });
+      } catch (error) {
+        this.#core.log.debug({ error: String(error) }, "NATS's servers could not be asked");
+      }
+    });
+  }
+}
