@@ -17,6 +17,8 @@ import { type Pool, startPool } from "./service/pool.ts";
 
 /** How long the first connection is tried: the server may start beside us. */
 const CONNECT_MS = 30_000;
+/** What is ended while it starts is given so long to have started. */
+const STARTING_MS = 5_000;
 /** Exit statuses: 2 for settings that cannot be, 1 for everything that another start may cure. */
 const EXIT_FAILED = 1;
 const EXIT_CONFIG = 2;
@@ -54,7 +56,7 @@ async function main(): Promise<void> {
     patient: true,
     onError: (error, what) => log.error({ error: String(error), what }, "link"),
   });
-  const running = await startPool({
+  const starting = startPool({
     link,
     store: meteredRecords(await openRecords(link, log, { replicas: config.recordReplicas }), metrics),
     minter,
@@ -67,11 +69,10 @@ async function main(): Promise<void> {
     log,
     meter: metrics,
   });
-  pool = running;
-  metrics.watch(running, providers);
+  // Whoever is answered by it may end it at once.
   const stop = (): void => {
     const end = async (): Promise<void> => {
-      await running.close();
+      await (await Promise.race([starting, Bun.sleep(STARTING_MS)]))?.close();
       await http?.stop();
     };
     end().then(
@@ -84,6 +85,9 @@ async function main(): Promise<void> {
   };
   process.once("SIGTERM", stop);
   process.once("SIGINT", stop);
+  const running = await starting;
+  pool = running;
+  metrics.watch(running, providers);
   const error = await running.failed;
   log.fatal({ error: error.message }, "the pool may not go on");
   process.exit(EXIT_FAILED);
