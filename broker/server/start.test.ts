@@ -137,21 +137,28 @@ test("damaged keys, and a binary that is none, are told", async () => {
   );
 });
 
-test("a server leaves half of the processors to whom it serves, unless it is told how many it has", async () => {
-  const said = process.env.GOMAXPROCS;
-  const share = async (): Promise<string | undefined> => {
+test("a server leaves half of the processors to whom it serves and collects garbage seldom, unless it is told otherwise", async () => {
+  const { GOMAXPROCS, GOGC } = process.env;
+  const settings = async (): Promise<string[]> => {
     await using server = await testServer();
     const variables = readFileSync(`/proc/${server.server.pid}/environ`, "utf8").split("\0");
-    return variables.find((each) => each.startsWith("GOMAXPROCS="));
+    return variables.filter((each) => each.startsWith("GO")).sort();
+  };
+  const restore = (name: "GOMAXPROCS" | "GOGC", said: string | undefined): void => {
+    if (said === undefined) delete process.env[name];
+    else process.env[name] = said;
   };
   try {
-    delete process.env.GOMAXPROCS;
-    expect(await share()).toBe(`GOMAXPROCS=${Math.max(1, Math.floor(availableParallelism() / 2))}`);
-    process.env.GOMAXPROCS = "3";
-    expect(await share()).toBe("GOMAXPROCS=3");
+    restore("GOMAXPROCS", undefined);
+    restore("GOGC", undefined);
+    const share = Math.max(1, Math.floor(availableParallelism() / 2));
+    expect(await settings()).toEqual(["GOGC=400", `GOMAXPROCS=${share}`]);
+    restore("GOMAXPROCS", "3");
+    restore("GOGC", "50");
+    expect(await settings()).toEqual(["GOGC=50", "GOMAXPROCS=3"]);
   } finally {
-    if (said === undefined) delete process.env.GOMAXPROCS;
-    else process.env.GOMAXPROCS = said;
+    restore("GOMAXPROCS", GOMAXPROCS);
+    restore("GOGC", GOGC);
   }
 });
 

@@ -137,6 +137,9 @@ async function start(
 /** Of the machine's processors, how many nats-server runs on at once: it shares them with whom it serves. With a second one
  * Go wakes another thread for each message, to look for work: on two processors a third of its CPU. */
 const SHARE = String(Math.max(1, availableParallelism() >> 1));
+/** How much garbage it may have before it collects it, % of what lives. A chunk is a buffer of its own there, and by Go's 100
+ * each sixteen of them bring a collection: a third of its CPU. */
+const GARBAGE = "400";
 
 function launch(binary: string, config: string): { child: ChildProcess; exited: Promise<Exit> } {
   const setpriv = inPath("setpriv");
@@ -145,7 +148,11 @@ function launch(binary: string, config: string): { child: ChildProcess; exited: 
     // A session of its own: Ctrl-C at the owner's terminal is the owner's to handle, in its order.
     detached: true,
     stdio: ["ignore", "ignore", "ignore", "pipe"],
-    env: { PATH: process.env.PATH ?? "/usr/bin:/bin", GOMAXPROCS: process.env.GOMAXPROCS ?? SHARE },
+    env: {
+      PATH: process.env.PATH ?? "/usr/bin:/bin",
+      GOMAXPROCS: process.env.GOMAXPROCS ?? SHARE,
+      GOGC: process.env.GOGC ?? GARBAGE,
+    },
   });
   const owned = child.stdio[3];
   owned?.on("error", () => {});
