@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import {
   ConnectionError,
   DeadlineError,
@@ -80,7 +80,23 @@ test("parts and answers that are lost are sent again, and nothing is taken twice
   expect(await sendParts([bytes], { send: receiver.send })).toBe(bytes.length);
   expect(receiver.bytes.equals(bytes)).toBe(true);
   expect(receiver.done).toBe(true);
-  expect(receiver.mostInFlight).toBe(4);
+});
+
+test("in flight are at most eight parts, and four where they take their time: memory is bounded, and a slow way not choked", async () => {
+  const bytes = content(30 * MAX_CHUNK_BYTES);
+  const soon = new Receiver();
+  await sendParts([bytes], { send: soon.send });
+  expect(soon.mostInFlight).toBe(8);
+  const clock = spyOn(Date, "now");
+  try {
+    const late = new Receiver();
+    let now = 0;
+    clock.mockImplementation(() => (now += 600));
+    await sendParts([bytes], { send: late.send });
+    expect(late.mostInFlight).toBe(4);
+  } finally {
+    clock.mockRestore();
+  }
 });
 
 test("what the receiver refuses ends the sending with its error", async () => {

@@ -30,10 +30,14 @@ export type Source = AsyncIterable<string | Uint8Array> | Iterable<Uint8Array>;
 type Settled = { error?: unknown };
 interface InFlight {
   part: Part;
+  sentAt: number;
   answer: Promise<Settled>;
 }
 
+/** As many more as are needed where all ends are busy; where parts take their time, fewer are in danger of being late. */
 const WINDOW = 4;
+const MAX_WINDOW = 8;
+const SOON_MS = 500;
 const GIVE_UP_MS = 60_000;
 /** A part that overtook the one before it, which came later, is refused for the gap; more often than this in a row it is
  * the other side that has lost what it had. */
@@ -142,10 +146,16 @@ export async function sendParts(source: Source, options: PartOptions): Promise<n
     stop();
   };
   let total = 0;
+  let window = options.window ?? WINDOW;
   try {
     const pieces = takePieces<string | Uint8Array, typeof PAUSE>(source, signal, live ? PAUSE : undefined);
     for await (const part of partsOf(pieces)) {
-      if (inFlight.length >= (options.window ?? WINDOW)) await settleOldest(inFlight, options);
+      if (inFlight.length >= window) {
+        const tookMs = await settleOldest(inFlight, options);
+        if (options.window === undefined)
+          window = tookMs < SOON_MS ? Math.min(window + 1, MAX_WINDOW) : WINDOW;
+      }
+      while (inFlight.length >= window) await settleOldest(inFlight, options);
       const sent = launch(part, options);
       void sent.answer.then(refuse);
       inFlight.push(sent);
@@ -168,16 +178,17 @@ function launch(part: Part, { send }: PartOptions): InFlight {
     () => ({}),
     (error: unknown) => ({ error }),
   );
-  return { part, answer };
+  return { part, sentAt: Date.now(), answer };
 }
 
-async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise<void> {
+/** Answers how long the oldest took, ms. */
+async function settleOldest(inFlight: InFlight[], options: PartOptions): Promise<number> {
   const giveUpAt = Date.now() + (options.giveUpMs ?? GIVE_UP_MS);
   for (let waitMs = 50, gaps = 0; ; waitMs = Math.min(waitMs * 2, 1_000)) {
     const { error } = (await inFlight[0]?.answer) ?? {};
     if (error === undefined) {
-      inFlight.shift();
-      return;
+      const settled = inFlight.shift();
+      return settled === undefined ? 0 : Date.now() - settled.sentAt;
     }
     const gap = isGap(error) && ++gaps <= MAX_GAPS;
     if (!(mayBeLost(error) || gap) || Date.now() > giveUpAt || options.signal?.aborted === true) throw error;
