@@ -14,6 +14,7 @@ import { Engine } from "./native/engine.ts";
 import { readBootstrap } from "./process/bootstrap.ts";
 import { dialer } from "./process/dial.ts";
 import { bytesOf, commandEnvironment, type Environment } from "./process/environment.ts";
+import { intakeOf } from "./process/intake.ts";
 import { LOG_LEVELS, type LogLevel, lazyLog } from "./process/log.ts";
 import { memoryLimitBytes } from "./process/oom.ts";
 import { readArguments } from "./process/options.ts";
@@ -188,6 +189,7 @@ async function live(options: Options, log: DaemonLog): Promise<number> {
   const opening = openEndpoint({
     bootstrap,
     ...(relay !== undefined && { dial: dialer(engine, relay) }),
+    intake: intakeOf(engine),
     executor: () => loadExecutor({ engine, own, environment, cwd, entrypoint: bootstrap.entrypoint, log }),
     log,
     graceMs: GRACE_MS,

@@ -8,6 +8,7 @@ const SOURCES = [
   "launch.c",
   "daemon.c",
   "calls.c",
+  "intake.c",
   "settle.c",
   "spare.c",
   "gate.c",

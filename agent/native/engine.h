@@ -2,8 +2,8 @@
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
 // engine.c is the thread, command.c what becomes of one command, launch.c how a child begins and what it does before exec,
-// daemon.c and calls.c what JavaScript calls, settle.c what it waits in, spare.c and gate.c a shell that is there before
-// its line.
+// daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it, settle.c what it waits in, spare.c
+// and gate.c a shell that is there before its line.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 // Frames to JavaScript.
-enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE };
+enum { OUT = 1, ERR, STARTED, FAILED, EXITED, CLOSED, STDIN, GONE, MORE, CAME };
 
 // Flags of a request.
 enum { MERGE = 1, PTY = 2, STDIN_PIPE = 4, WAIT_ALL = 8, USER = 16, UMASK = 32, NICE = 64, GIVEN = 128, SPARE = 256 };
@@ -85,6 +85,8 @@ struct command {
   struct request *request;
   int child[6];
   struct command *next;
+  char *to;  // of an intake: what K_OUT is read to, and how many bytes of it there are, may be, and are to be at least
+  uint32_t came, room, least;
 };
 
 struct launch {
@@ -144,6 +146,9 @@ void wake(void);
 void wake_soon(void);
 struct frame *put(struct command *c, uint32_t type, const void *data, uint32_t length);
 void on_writable(struct command *c);
+
+// intake.c
+void on_intake(struct command *c);
 
 // launch.c
 int failed(struct launch *l, int stage);

@@ -40,6 +40,14 @@ export interface EngineListener {
   stdinTaken(): void;
 }
 
+/** A socket that is read by the engine. */
+export interface Intake {
+  /** Reads at least `least` bytes to `into`: how many, -1 where it is at its end or has failed, 0 where they are not there
+   * yet. Then `came` is told how many, and until then `into` must be kept, and not looked at. */
+  read(into: Uint8Array, least: number): number;
+  close(): void;
+}
+
 const NOTHING = new Uint8Array(1);
 /** How long JavaScript's timers may be late for it. */
 const SETTLE_MS = 3;
@@ -59,6 +67,7 @@ export class Engine {
   readonly #boxes: readonly [Buffer, Buffer];
   readonly #listeners = new Map<number, EngineListener>();
   readonly #watchers = new Map<number, () => void>();
+  readonly #intakes = new Map<number, (length: number) => void>();
   #next: 0 | 1 = 0;
   /** To read into. */
   #block: Buffer | undefined;
@@ -227,6 +236,21 @@ export class Engine {
     });
   }
 
+  /** Reads the socket of that descriptor, which nobody else may read until `close`; undefined where that cannot be. `came`
+   * is called where a read was to come later. */
+  intake(fd: number, came: (length: number) => void): Intake | undefined {
+    const native = this.#native;
+    const handle = Number(native.engine_intake(fd));
+    if (handle < 0) return undefined;
+    this.#intakes.set(handle, came);
+    return {
+      read: (into, least) => native.engine_take_in(handle, ptr(into), into.length, least),
+      close: () => {
+        if (this.#intakes.delete(handle)) native.engine_unwatch(handle);
+      },
+    };
+  }
+
   /** Takes the outbox once: what comes meanwhile wakes the loop again. (Taking until it is empty let one talkative
    * command starve the loop for seconds.) */
   #take(): void {
@@ -272,6 +296,10 @@ export class Engine {
       const gone = this.#watchers.get(handle);
       this.#watchers.delete(handle);
       gone?.();
+      return;
+    }
+    if (type === FRAME.came) {
+      this.#intakes.get(handle)?.(box.readInt32LE(at));
       return;
     }
     const listener = this.#listeners.get(handle);

@@ -14,6 +14,7 @@ export const FRAME = {
   stdin: 7,
   gone: 8,
   more: 9,
+  came: 10,
 } as const;
 /** Which stream a read is of. */
 export const K_OUT = 1;
@@ -41,6 +42,8 @@ const SYMBOLS = {
   engine_let_go: { args: [FFIType.u32], returns: FFIType.void },
   engine_watch: { args: [FFIType.i32], returns: FFIType.i64_fast },
   engine_watch_readable: { args: [FFIType.i32], returns: FFIType.i64_fast },
+  engine_intake: { args: [FFIType.i32], returns: FFIType.i64_fast },
+  engine_take_in: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.u32], returns: FFIType.i32 },
   engine_unwatch: { args: [FFIType.u32], returns: FFIType.void },
   engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
   engine_no_spare: { args: [], returns: FFIType.void },

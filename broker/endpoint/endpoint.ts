@@ -32,6 +32,8 @@ export interface EndpointOptions {
   retention?: Retention;
   reconnect?: ConnectOptions["reconnect"];
   dial?: ConnectOptions["dial"];
+  /** Reads its socket in the runtime's stead while large messages come. */
+  intake?: ConnectOptions["intake"];
 }
 
 export interface Endpoint {
@@ -72,6 +74,7 @@ export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> 
     ...address,
     credentials: () => current,
     ...(options.reconnect === undefined ? {} : { reconnect: options.reconnect }),
+    ...(options.intake === undefined ? {} : { intake: options.intake }),
     onError: (error, what) => log.warn({ sandbox: bootstrap.sandbox, what, error }, "the connection"),
   };
   const link = await dial(own, deadline, signal);

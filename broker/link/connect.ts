@@ -2,6 +2,7 @@
 import type { Socket } from "node:net";
 import { InvalidRequestError } from "../contract/core.ts";
 import { type Credentials, type Identity, identityOf, publicKeyOf } from "../credentials/index.ts";
+import type { OpenIntake } from "./intake.ts";
 import type { Link } from "./link.ts";
 import { NatsLink } from "./nats-link.ts";
 import type { ReconnectDelays } from "./protocol.ts";
@@ -23,6 +24,8 @@ export interface ConnectOptions {
   relay?: string;
   /** Gives a socket that leads to NATS, at each (re)connect; where it answers undefined, `relay` or a url is dialled. */
   dial?: () => Promise<Socket | undefined>;
+  /** Reads the connection's socket in the runtime's stead while large messages come. */
+  intake?: OpenIntake;
   /** PEM of the CA that signed the server's certificate; TLS is required then. */
   ca?: string;
   /** How long `connect` tries in all, ms. */
@@ -63,6 +66,7 @@ async function connectLink(options: ConnectOptions): Promise<Link> {
     name: options.name ?? `${identity.role} ${identity.user ?? identity.sandbox ?? ""}`.trim(),
     relay,
     dial: options.dial,
+    intake: options.intake,
     ca,
     tls: ca !== undefined || urls.some((url) => url.startsWith("tls:")),
     connectTimeoutMs: options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS,

@@ -15,6 +15,7 @@ import { authenticatorFor, type Credentials } from "../credentials/index.ts";
 import { Absence } from "./absence.ts";
 import { after, MAX_TIMER_MS } from "./after.ts";
 import { Deadlines } from "./deadlines.ts";
+import type { OpenIntake } from "./intake.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
@@ -33,6 +34,7 @@ export interface LinkSettings {
   name: string;
   relay: string | undefined;
   dial: (() => Promise<Socket | undefined>) | undefined;
+  intake: OpenIntake | undefined;
   ca: string | undefined;
   tls: boolean;
   connectTimeoutMs: number;
@@ -77,7 +79,7 @@ export class NatsLink implements Link {
   #closedWith!: (reason: Error | undefined) => void;
 
   constructor(settings: LinkSettings) {
-    const { tenant, user, replies, relay, dial, ca, tls } = settings;
+    const { tenant, user, replies, relay, dial, intake, ca, tls } = settings;
     this.#settings = settings;
     this.tenant = tenant;
     this.user = user;
@@ -109,7 +111,7 @@ export class NatsLink implements Link {
         resolve: false,
         ...(tls ? { tls: {} } : {}),
       },
-      { relay, dial, ca, tls },
+      { relay, dial, intake, ca, tls },
       settings.delays,
       {
         disconnected: () => this.#disconnected(),

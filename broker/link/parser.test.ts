@@ -67,6 +67,25 @@ test("messages, headers and other lines come out whole and in order, cut anywher
   }
 });
 
+test("what is read to a message's gap is the message, as if it had been parsed", () => {
+  const random = seeded(3);
+  const { bytes, expected } = traffic(random);
+  const { parser, got } = collector();
+  for (let at = 0; at < bytes.length; ) {
+    const { gap } = parser;
+    const length = Math.min(bytes.length - at, 1 + Math.floor(random() * (gap?.length ?? 5_000)));
+    const part = bytes.subarray(at, at + length);
+    if (gap === undefined) parser.parse(Uint8Array.from(part));
+    else {
+      gap.set(part);
+      parser.came(length);
+    }
+    at += length;
+  }
+  expect(parser.gap).toBeUndefined();
+  expect(got).toEqual(expected);
+});
+
 test("small traffic byte by byte", () => {
   const bytes = Buffer.from(
     "PING\r\nMSG a 1 3\r\nabc\r\nHMSG a 2 r 2 4\r\nhhdd\r\nMSG a 3 0\r\n\r\nPONG\r\n",

@@ -63,6 +63,17 @@ export class MessageParser {
     }
   }
 
+  /** Where the rest of a message goes of which a part has come; undefined where there is none. */
+  get gap(): Uint8Array | undefined {
+    return this.#payload?.subarray(this.#filled);
+  }
+
+  /** So many bytes stand in the gap by now. */
+  came(length: number): void {
+    this.#filled += length;
+    this.#whole();
+  }
+
   #keep(part: Uint8Array): void {
     this.#rest = this.#rest === undefined ? Uint8Array.from(part) : Buffer.concat([this.#rest, part]);
     if (this.#rest.length > MAX_LINE_BYTES) throw new Error("the server's line does not end");
@@ -83,17 +94,22 @@ export class MessageParser {
 
   #fill(chunk: Uint8Array, at: number): number {
     const payload = this.#payload;
-    const arg = this.#arg;
-    if (payload === undefined || arg === undefined) return at;
+    if (payload === undefined) return at;
     const part = chunk.subarray(at, at + payload.length - this.#filled);
     payload.set(part, this.#filled);
     this.#filled += part.length;
-    if (this.#filled === payload.length) {
-      this.#payload = undefined;
-      this.#arg = undefined;
-      this.#events.message(arg, payload.subarray(0, arg.size));
-    }
+    this.#whole();
     return at + part.length;
+  }
+
+  /** Hands on the message under way, where all of it is there. */
+  #whole(): void {
+    const payload = this.#payload;
+    const arg = this.#arg;
+    if (payload === undefined || arg === undefined || this.#filled < payload.length) return;
+    this.#payload = undefined;
+    this.#arg = undefined;
+    this.#events.message(arg, payload.subarray(0, arg.size));
   }
 }
 

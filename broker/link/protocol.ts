@@ -54,7 +54,7 @@ export const lengthOf = (parts: readonly Uint8Array[]): number => {
 
 export class LinkProtocol extends ProtocolHandler {
   readonly #handlers = new Map<number, RawHandler>();
-  readonly #settings: Omit<TransportSettings, "receive">;
+  readonly #settings: Omit<TransportSettings, "messages">;
   readonly #events: ProtocolEvents;
   readonly #delays: ReconnectDelays;
   #attempt = 0;
@@ -66,7 +66,7 @@ export class LinkProtocol extends ProtocolHandler {
 
   constructor(
     options: ConnectionOptions,
-    settings: Omit<TransportSettings, "receive">,
+    settings: Omit<TransportSettings, "messages">,
     delays: ReconnectDelays,
     events: ProtocolEvents,
   ) {
@@ -83,8 +83,7 @@ export class LinkProtocol extends ProtocolHandler {
       message: (arg, data) => this.#handlers.get(arg.sid)?.(arg, data),
       line: (line) => this.#line(line),
     });
-    const receive = (chunk: Uint8Array) => messages.parse(chunk);
-    setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, receive }) });
+    setTransportFactory({ factory: () => new LinkTransport({ ...this.#settings, messages }) });
     this.#delayMs = reconnectDelayMs(++this.#attempt, this.#delays, Math.random());
     const dialing = super.dial(server).then(() => {
       this.#attempt = 0;

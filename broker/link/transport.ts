@@ -4,6 +4,8 @@ import { connect as dialSocket, isIP, type Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { ConnectionOptions, Server } from "nats/lib/nats-base-client/core.js";
 import type { Transport } from "nats/lib/nats-base-client/transport.js";
+import { LargeMessages, type OpenIntake } from "./intake.ts";
+import type { MessageParser } from "./parser.ts";
 
 export interface TransportSettings {
   /** Path of a unix socket to dial instead of the server's address. */
@@ -14,8 +16,10 @@ export interface TransportSettings {
   ca: string | undefined;
   /** Refuses a server that does not speak TLS; a server that wants it gets it in any case. */
   tls: boolean;
+  /** Reads a socket in the runtime's stead, as long as large messages come. */
+  intake: OpenIntake | undefined;
   /** Takes the server's bytes; what it throws ends the connection. */
-  receive(chunk: Uint8Array): void;
+  messages: MessageParser;
 }
 
 const INFO_LINE = /^INFO\s+([^\r\n]+)\r\n/i;
@@ -31,6 +35,7 @@ export class LinkTransport implements Transport {
   #socket: Socket | undefined;
   #connected = false;
   #encrypted = false;
+  #large: LargeMessages | undefined;
   #ended!: (error: Error | undefined) => void;
   readonly #closed = new Promise<Error | undefined>((end) => {
     this.#ended = end;
@@ -68,6 +73,10 @@ export class LinkTransport implements Transport {
 
   #listen(socket: Socket): void {
     let failure: Error | undefined;
+    const { intake, messages } = this.#settings;
+    // An encrypted one has other bytes than those that are to be read.
+    if (intake !== undefined && !this.#encrypted)
+      this.#large = new LargeMessages(socket, messages, intake, (error) => this.#end(error));
     socket.on("data", (chunk: Uint8Array) => this.#receive(chunk));
     socket.on("error", (error) => {
       failure = error;
@@ -79,7 +88,8 @@ export class LinkTransport implements Transport {
 
   #receive(chunk: Uint8Array): void {
     try {
-      this.#settings.receive(chunk);
+      this.#settings.messages.parse(chunk);
+      this.#large?.look();
     } catch (error) {
       this.#end(error instanceof Error ? error : new Error(String(error)));
     }
@@ -89,6 +99,7 @@ export class LinkTransport implements Transport {
     if (!this.#connected || this.isClosed) return;
     this.isClosed = true;
     if (error !== undefined) this.closeError = error;
+    this.#large?.close();
     this.#socket?.destroy();
     this.#ended(error);
   }
