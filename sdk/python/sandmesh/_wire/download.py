@@ -4,12 +4,11 @@ a broken pack cannot (the tree may have changed) and is an error."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
-from ..errors import ConnectionError, DeadlineError, OutputGoneError, SandmeshError
+from ..errors import ConnectionError, DeadlineError, SandmeshError
 from .answers import AnswerStream
 from .box import Box
 from .codec import encode, parse_frame
@@ -30,7 +29,7 @@ async def download_frames(
     length: int | None,
     ended: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[bytes]:
-    got, moved_at, digest = 0, time.monotonic(), hashlib.sha256()
+    got, moved_at = 0, time.monotonic()
     while True:
         asked = {**request}
         if verb == "read":
@@ -42,12 +41,7 @@ async def download_frames(
             async for data in attempt.parts():
                 got += len(data)
                 moved_at = time.monotonic()
-                digest.update(data)
                 yield data
-            # Of the last question's bytes; only where there was but one is it that of all.
-            sent = attempt.end.get("sha256")
-            if sent is not None and attempt.got == got and digest.hexdigest() != sent:
-                raise OutputGoneError("the bytes that came are not those that were sent", sandbox=box.id)
             if ended is not None:
                 ended(attempt.end)
             return

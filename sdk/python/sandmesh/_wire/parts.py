@@ -32,6 +32,8 @@ def as_bytes(data: object, field: str) -> bytes | None:
             return data.encode()
         except UnicodeEncodeError:
             raise InvalidRequestError(f"{field}: must not contain half of a surrogate pair", field=field) from None
+    if type(data) is bytes:
+        return data  # bytes() of a view would copy all of it
     try:
         return bytes(memoryview(data))  # type: ignore[arg-type]
     except TypeError:
@@ -115,6 +117,11 @@ async def parts_of(source: Source, field: str, *, live: bool = False) -> AsyncIt
                 buffer.clear()
             continue
         view = memoryview(piece)
+        # Whole parts of a large piece are copied once, but for the last, which is known only when more has come.
+        while not buffer and len(view) > full:
+            yield offset, bytes(view[:full]), False
+            offset += full
+            view = view[full:]
         while view:
             # Sent only when more has come, so that the last part, whatever its length, is known to be the last.
             if len(buffer) == full:
