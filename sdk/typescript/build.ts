@@ -21,7 +21,16 @@ export async function build(folder: string): Promise<void> {
     sourcemap: "linked",
     naming: "[name].[ext]",
   });
+  await nameWorker(join(folder, "mod.js"));
   await declarations(join(folder, "types"));
+}
+
+/** Bundlers look for the file that is named. As long as before, so that the source map stays true. */
+async function nameWorker(file: string): Promise<void> {
+  const [before, after, ...more] = (await readFile(file, "utf8")).split('"./worker.ts"');
+  if (before === undefined || after === undefined || more.length > 0)
+    throw new Error(`${file} does not name the renewing thread's file once`);
+  await writeFile(file, `${before}"./worker.js"${after}`);
 }
 
 async function declarations(folder: string): Promise<void> {

@@ -7,11 +7,11 @@ import type { Settings } from "../settings.ts";
 import { Keeper } from "./keeper.ts";
 import type { FromKeeper, KeeperData, ReleaseOrder, ToKeeper } from "./protocol.ts";
 
-/** From the sources the thread is TypeScript (Bun runs it); the built package has it beside its main file. */
-function workerFile(): URL {
-  return import.meta.url.endsWith(".ts")
-    ? new URL("./worker.ts", import.meta.url)
-    : new URL("./worker.js", import.meta.url);
+/** Of the sources, which Bun runs; the package's build gives it its own name. Undefined where a bundler has made CommonJS of
+ * this, which has no such address. */
+function workerFile(): URL | undefined {
+  const here: string | undefined = import.meta.url;
+  return here === undefined ? undefined : new URL("./worker.ts", import.meta.url);
 }
 
 type Told = (message: FromKeeper) => void;
@@ -65,6 +65,10 @@ export class Renewer {
 
   #start(): void {
     const file = workerFile();
+    if (file === undefined) {
+      this.#fallBack("this bundle is CommonJS, which cannot name its file");
+      return;
+    }
     if (file.protocol === "file:" && !existsSync(fileURLToPath(file))) {
       this.#fallBack(`${fileURLToPath(file)} is missing`);
       return;
@@ -84,7 +88,7 @@ export class Renewer {
 
   #fallBack(why: string): void {
     process.emitWarning(
-      `no thread for renewals (${why}): a blocked event loop will lose its leases`,
+      `no thread for renewals (${why}): a blocked event loop will lose its leases, and process.exit() leaves them to lapse`,
       "SandmeshWarning",
     );
     this.#inProcess = new Keeper(this.#settings, this.#told);

@@ -2,7 +2,12 @@
 import { expect, test } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { builtPackage, Program, type Runtime } from "../../../sdk/typescript/testing/harness.ts";
+import {
+  builtPackage,
+  credentialsOf,
+  Program,
+  type Runtime,
+} from "../../../sdk/typescript/testing/harness.ts";
 import { liveMesh } from "./mesh.ts";
 
 const ROOT = join(import.meta.dir, "..", "..", "..");
@@ -37,6 +42,54 @@ test("the package's classes and functions have the names that users know, in sta
   expect([wrong, thrown]).toEqual([[], "NoMeshError"]);
   expect(stack).toStartWith("NoMeshError: ");
   expect(stack).toMatch(/at (Module\.)?connect /);
+}, 120_000);
+
+test("each file that the package names for a bundler is there, and none is a source", async () => {
+  const built = await builtPackage();
+  const text = await Bun.file(built).text();
+  const named = [...text.matchAll(/new URL\("([^"]+)", import\.meta\.url\)/g)].map(([, name]) => name ?? "");
+  expect(named).toEqual(["./worker.js"]);
+  for (const name of named) expect(await Bun.file(join(dirname(built), name)).exists()).toBe(true);
+  for (const file of [built, join(dirname(built), "worker.js")])
+    expect((await Bun.file(file).text()).match(/["'`][^"'`\n]*\.ts["'`]/g)).toBe(null);
+}, 120_000);
+
+test("a CommonJS bundle, which does not know its own file, acquires and says what it lacks", async () => {
+  await using live = await liveMesh();
+  const built = await builtPackage();
+  const folder = await mkdtemp(join(dirname(built), "bundle-"));
+  try {
+    const entry = join(folder, "program.mjs");
+    await Bun.write(
+      entry,
+      `import { connect } from ${JSON.stringify(built)};
+        async function main() {
+          const mesh = await connect({ url: process.env.URL, credentials: process.env.CREDENTIALS });
+          const box = await mesh.acquire({ image: "host" });
+          console.log((await box.exec("echo here")).stdout.text.trim());
+          await mesh.close();
+        }
+        main();`,
+    );
+    // Bun would write the address in; esbuild and others leave it undefined.
+    const define = { "import.meta.url": "undefined" };
+    await Bun.build({
+      entrypoints: [entry],
+      outdir: folder,
+      target: "node",
+      format: "cjs",
+      define,
+      naming: "program.cjs",
+    });
+    const env = { ...process.env, URL: live.server.url, CREDENTIALS: credentialsOf(live.server) };
+    const ran = Bun.spawn(["node", join(folder, "program.cjs")], { env, stdout: "pipe", stderr: "pipe" });
+    expect(await new Response(ran.stdout).text()).toBe("here\n");
+    expect(await new Response(ran.stderr).text()).toContain("no thread for renewals");
+    expect(await ran.exited).toBe(0);
+    expect(live.provider.made.size).toBe(0);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 }, 120_000);
 
 test("the declarations are what TypeScript 5.2 reads, and compile without skipLibCheck", async () => {
