@@ -20,6 +20,13 @@ describe("run lease", () => {
     expect(hasLapsed(renewRun(run, undefined, 2_000), false, 62_000)).toBe(true);
   });
 
+  test("waiting acquires of a client that was killed before its first renewal lapse, too", () => {
+    expect(hasLapsed(newRun("t", "r", 60_000, 1_000, true), false, 61_000)).toBe(true);
+    const said = touchRun(run, 1_000, 2_000, true);
+    expect(said).toEqual({ ...run, renewed: true });
+    expect(touchRun(touchRun(run, 60_000, 2_000, true), 60_000, 3_000).renewed).toBe(true);
+  });
+
   test("the grace after an outage gives a client time to renew, but never more than its lease", () => {
     expect(graceRun(run, 15_000, 100_000).expiresAt).toBe(115_000);
     expect(graceRun(newRun("t", "r", 2_000, 0), 15_000, 100_000).expiresAt).toBe(102_000);

@@ -11,7 +11,7 @@ export const RunRecord = v.object({
   run: v.string(),
   leaseMs: Ms,
   expiresAt: Ms,
-  /** Its client renews: then it is held to that also while it still waits for its first sandbox. */
+  /** Its client renews, or has said that it will: then it is held to that also while it still waits for its first sandbox. */
   renewed: v.boolean(),
 });
 export type RunRecord = v.InferOutput<typeof RunRecord>;
@@ -19,8 +19,14 @@ export type RunRecord = v.InferOutput<typeof RunRecord>;
 export const encodeRun = (run: RunRecord): Uint8Array => encode(run);
 export const decodeRun = (bytes: Uint8Array): RunRecord => v.parse(RunRecord, decode(bytes));
 
-export function newRun(tenant: string, run: string, leaseMs: number, now: number): RunRecord {
-  return { version: 1, tenant, run, leaseMs, expiresAt: now + leaseMs, renewed: false };
+export function newRun(
+  tenant: string,
+  run: string,
+  leaseMs: number,
+  now: number,
+  renewed = false,
+): RunRecord {
+  return { version: 1, tenant, run, leaseMs, expiresAt: now + leaseMs, renewed };
 }
 
 /** A renewal sets the time anew, also to a shorter one: it is the client's word. */
@@ -30,9 +36,11 @@ export function renewRun(run: RunRecord, leaseMs: number | undefined, now: numbe
 }
 
 /** An acquire or a grant is a sign of life: it never shortens. The same object where nothing changes. */
-export function touchRun(run: RunRecord, leaseMs: number, now: number): RunRecord {
-  const expiresAt = Math.max(run.expiresAt, now + leaseMs);
-  return expiresAt === run.expiresAt ? run : { ...run, leaseMs, expiresAt };
+export function touchRun(run: RunRecord, leaseMs: number, now: number, renews = false): RunRecord {
+  const longer = now + leaseMs > run.expiresAt;
+  const renewed = run.renewed || renews;
+  if (longer) return { ...run, leaseMs, expiresAt: now + leaseMs, renewed };
+  return renewed === run.renewed ? run : { ...run, renewed };
 }
 
 /** After an outage in which nobody could renew: at least `graceMs`, but never more than a whole lease, from now. */
@@ -41,7 +49,7 @@ export function graceRun(run: RunRecord, graceMs: number, now: number): RunRecor
   return expiresAt === run.expiresAt ? run : { ...run, expiresAt };
 }
 
-/** Whether the run ends at `now`. A client that has not renewed and holds nothing yet (a person's request with the
+/** Whether the run ends at `now`. A client that does not renew and holds nothing yet (a person's request with the
  * nats CLI) waits for its acquire's own time-out. */
 export function hasLapsed(run: RunRecord, holdsAny: boolean, now: number): boolean {
   return run.expiresAt <= now && (holdsAny || run.renewed);

@@ -88,7 +88,7 @@ export class Acquires {
     if (this.#attach(tenant, key, head.id, digest, reply)) return;
     this.#admission.admit(tenant, head.run);
     this.#core.counters.acquires++;
-    const live = this.#runs.touch(tenant, head.run, head.lease_ms);
+    const live = this.#runs.touch(tenant, head.run, head.lease_ms, head.renews);
     const waiting: Waiting = {
       tenant,
       run: head.run,

@@ -38,6 +38,22 @@ test("a run that is not renewed lapses with all its sandboxes, and what it waits
   expect((await errorOf(ann.renew())).code).toBe("not_found");
 });
 
+test("what a killed client waited for ends with its lease, whether it boots, is created or waits for its turn", async () => {
+  await using mesh = await testMesh({ maxBooting: 2 });
+  const ann = await mesh.caller();
+  const scripts = [{ boot: "never" }, { create: "wait" }] as const;
+  mesh.provider.script = () => scripts[mesh.provider.created.length] ?? {};
+  const run = { run: "killed", renews: true, lease_ms: 1_000 };
+  const one = errorOf(ann.acquire(run));
+  await until("one boots", () => mesh.provider.made.size === 1);
+  const others = [1, 2].map(() => errorOf(ann.acquire(run)));
+  const codes = (await Promise.all([one, ...others])).map(({ code }) => code);
+  expect(codes.sort()).toEqual(["boot_failed", "boot_failed", "canceled"]);
+  mesh.provider.proceed();
+  await until("all is gone", () => mesh.provider.creating === 0 && mesh.provider.made.size === 0);
+  expect((await ann.status()).queued).toBe(0);
+});
+
 test("one renewal keeps all of a run past its lease, and each daemon hears of it", async () => {
   await using mesh = await testMesh();
   const ann = await mesh.caller();

@@ -50,17 +50,17 @@ export class Runs {
   }
 
   /** The run of an acquire or a grant: made where it is new, alive for at least `leaseMs` from now. */
-  touch(tenant: string, run: string, leaseMs: number): LiveRun {
+  touch(tenant: string, run: string, leaseMs: number, renews = false): LiveRun {
     const live = this.get(tenant, run);
-    if (live === undefined) return this.#add(newRun(tenant, run, leaseMs, this.#core.now()), true);
-    this.extend(live, leaseMs);
+    if (live === undefined) return this.#add(newRun(tenant, run, leaseMs, this.#core.now(), renews), true);
+    this.extend(live, leaseMs, renews);
     return live;
   }
 
   /** As `touch`. Written only where the records lag by a third of the lease: a pool that starts gives all runs a
    * grace, which is what the lag could cost. */
-  extend(live: LiveRun, leaseMs: number): void {
-    const record = touchRun(live.record, leaseMs, this.#core.now());
+  extend(live: LiveRun, leaseMs: number, renews = false): void {
+    const record = touchRun(live.record, leaseMs, this.#core.now(), renews);
     if (record === live.record || this.get(record.tenant, record.run) !== live) return;
     if (record.expiresAt - live.writtenExpiresAt > leaseMs / 3) {
       live.writtenExpiresAt = record.expiresAt;

@@ -198,6 +198,27 @@ for (const runtime of RUNTIMES) {
   );
 
   test(
+    `${runtime}: what a killed program was acquiring ends with its lease, whether it boots or waits for its turn`,
+    async () => {
+      await using pool = await testMesh({ maxBooting: 3 });
+      pool.provider.script = () => ({ boot: "never" });
+      await using program = await Program.start(runtime, pool.server, "acquiring", { LEASE: "3s" });
+      const ann = await pool.caller();
+      await until("three boot and two wait", async () => {
+        return left(pool) === 3 && (await ann.status()).queued === 2;
+      });
+      program.process.kill("SIGKILL");
+      await program.exited;
+      await until(
+        "all is reclaimed",
+        async () => left(pool) === 0 && (await ann.status()).queued === 0,
+        20_000,
+      );
+    },
+    LONG,
+  );
+
+  test(
     `${runtime}: an event loop that stands still for three leases loses nothing`,
     async () => {
       await using pool = await testMesh();

@@ -148,6 +148,7 @@ export class Mesh implements AsyncDisposable {
       spec: specOf(spec),
       timeout_ms: timeout === undefined ? DEFAULT_TIMEOUT_MS : timeLimit(timeout, "timeout"),
       lease_ms: leaseMs,
+      renews: true,
       ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
     };
     // Before the run is renewed for it.

@@ -24,6 +24,15 @@ export const AcquireRequest = v.object({
   spec: SandboxSpec,
   timeout_ms: v.optional(milliseconds("How long the caller waits for it", 1), 300_000),
   lease_ms: v.optional(LeaseMs, DEFAULT_LEASE_MS),
+  renews: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        "The caller renews the run from now on: when it stops, the acquire ends with the lease, also while it waits",
+      ),
+    ),
+    false,
+  ),
   max_life_ms: v.optional(milliseconds("Ended after this whatever is renewed", 1000), 24 * 3600 * 1000),
 });
 export type AcquireRequest = v.InferOutput<typeof AcquireRequest>;

@@ -100,7 +100,7 @@ const scenarios = {
   },
   /** Acquires of every kind are under way. It ends as WAY says at SIGUSR2, else by a signal. */
   async acquiring() {
-    const mesh = await connect();
+    const mesh = await connect({ lease: process.env.LEASE ?? "60s" });
     const control = new AbortController();
     const aborted = mesh.acquire({ image: "host", run: "aborted", signal: control.signal });
     aborted.catch(() => undefined);
