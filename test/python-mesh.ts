@@ -31,6 +31,8 @@ const Order = v.variant("do", [
     do: v.literal("script"),
     create: v.optional(v.picklist(["ok", "wait", "fail"])),
     boot: v.optional(v.picklist(["ready", "never"])),
+    /** How often its removal fails first. */
+    remove_failures: v.optional(v.number()),
   }),
   v.object({ do: v.literal("proceed") }),
   v.object({ do: v.literal("kill_server") }),
@@ -77,6 +79,7 @@ async function obey({ server, provider }: Mesh, order: Order): Promise<Record<st
       double.script = () => ({
         ...(order.create !== undefined && { create: order.create }),
         ...(order.boot !== undefined && { boot: order.boot }),
+        ...(order.remove_failures !== undefined && { removeFailures: order.remove_failures }),
       });
       return {};
     case "proceed":

@@ -97,9 +97,10 @@ async def _give_back(
         task.cancel()
     if asked:
         await asyncio.wait(asked)
-    jobs = [release(lease=held.lease) for held in tenure.held if held.run != own_run]
-    if any(held.run == own_run for held in tenure.held):
-        jobs.append(release(run=own_run))
+    # Our own run first, as a whole, so that of it nothing begins because something else was released.
+    jobs = [release(run=own_run)] if any(held.run == own_run for held in tenure.held) else []
+    jobs += [release(lease=held.lease) for held in tenure.held if held.run != own_run]
+    jobs += [release(lease=lease) for lease in tenure.opened]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     await caller.settle(_SETTLE_S)
     for result in results:

@@ -79,6 +79,7 @@ class Mesh:
         self._tenure = Tenure(caller, self._renewer)
         self._acquiring: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
+        self._ending = False
 
     @property
     def tenant(self) -> str:
@@ -151,7 +152,7 @@ class Mesh:
         chosen = new_uuid7() if id is None else check_uuid7("id", id)
         timeout_ms = time_limit(timeout, "timeout")
         request: dict[str, Any] = {"id": chosen, "run": run, "spec": spec_of(image, spec)}
-        request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms}
+        request |= {"timeout_ms": timeout_ms, "lease_ms": lease_ms, "renews": True}
         if max_life is not None:
             request["max_life_ms"] = milliseconds(max_life, "max_life")
         check_arguments("pool.acquire.request", request)
@@ -162,7 +163,7 @@ class Mesh:
         try:
             return await asking
         except asyncio.CancelledError:
-            if asking.cancelled() and self._closing is not None:
+            if asking.cancelled() and self._closing is not None and not self._ending:
                 self._throw_if_closing()
             raise
 
@@ -170,7 +171,7 @@ class Mesh:
         await self._tenure.enter(run, lease_ms)
         grant: dict[str, Any] | None = None
         try:
-            grant = await acquire(self._caller, request, chosen_id)
+            grant = await acquire(self._caller, self._renewer, request, chosen_id)
         finally:
             lifeline = self._tenure.leave(run, grant)
         fence = {name: grant[name] for name in ("lease", "generation", "incarnation")}
@@ -273,13 +274,19 @@ class Mesh:
         is a NotFoundError. Raises ConnectionError where the server has been away for 10 s; the lease ends it then."""
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
+        ours = [held for held in self._tenure.held if held.sandbox == sandbox or held.lease == lease or held.run == run]
+        # The word of its end may come long before it is gone: who closes, or ends, meanwhile waits for it there.
+        for held in ours:
+            self._renewer.open(held.lease)
         asked = self._caller.pool("release", request, timeout=_RELEASE_S, again_after=_RELEASE_AGAIN_S)
         answer = await while_present(self._caller, asked)
-        for held in self._tenure.held:
-            if sandbox == held.sandbox or lease == held.lease or run == held.run:
-                message = f"sandbox {held.sandbox} was released"
-                held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="released"))
-                self._tenure.forget(held.sandbox, held.run)
+        for held in ours:
+            message = f"sandbox {held.sandbox} was released"
+            held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="released"))
+            self._tenure.forget(held.sandbox, held.run)
+            self._renewer.settled(held.lease)
+        if lease is not None:
+            self._renewer.settled(lease)
         if must_exist and answer.get("known") == 0:
             kind, name = next((kind, name) for kind, name in named.items() if name is not None)
             raise NotFoundError(f"there is no {kind} {name}", sandbox=sandbox)
@@ -333,4 +340,9 @@ class Mesh:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # The loop ends, and what waits in other tasks is cancelled, as asyncio does at that: nobody is left who
+            # would look at an error of theirs.
+            self._ending = True
+            self._caller.link.cancel_waiting()
         await leave_block("the mesh was not closed in order", self.close(), error)

@@ -248,6 +248,88 @@ def test_an_async_program_that_forgets_to_close_leaves_nothing(backend: Backend)
     assert backend.made == []
 
 
+ACQUIRING = """
+import asyncio, contextlib, signal, sys, threading, sandmesh
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+def end(way):
+    if way == "exit":
+        sys.exit(3)
+    if way == "exception":
+        raise ValueError("a bug of the trainer")
+    signal.raise_signal(getattr(signal, way))
+
+async def acquire_in_tasks(mesh, way):
+    openings = [mesh.acquire("host"), mesh.acquire("host", run="named"), mesh.run("whole").acquire_many(2, "host")]
+    tasks = [asyncio.create_task(opening) for opening in openings]
+    print("acquiring", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    end(way)
+    await asyncio.gather(*tasks)  # asyncio makes a SIGINT a cancellation
+
+def acquire_in_threads(mesh, way):
+    def each(acquire, *what, **more):
+        with contextlib.suppress(sandmesh.SandmeshError):
+            acquire(*what, **more)
+    # Of the many two are not even asked for when the process ends.
+    for what in (
+        lambda: each(mesh.acquire, "host"),
+        lambda: each(mesh.acquire, "host", run="named"),
+        lambda: each(mesh.run("whole").acquire_many, 4, "host", at_once=2),
+    ):
+        threading.Thread(target=what, daemon=True).start()
+    print("acquiring", flush=True)
+    sys.stdin.readline()
+    end(way)
+
+async def main(way):
+    await acquire_in_tasks(await sandmesh.connect(), way)
+
+async def main_with(way):
+    async with sandmesh.connect() as mesh:
+        await acquire_in_tasks(mesh, way)
+
+def sync(way):
+    acquire_in_threads(sandmesh.sync.connect(), way)
+
+def sync_with(way):
+    with sandmesh.sync.connect() as mesh:
+        acquire_in_threads(mesh, way)
+"""
+ENDS = {"exit": 3, "exception": 1, "SIGTERM": 143, "SIGINT": -signal.SIGINT}
+
+
+@pytest.mark.parametrize("way", ENDS)
+@pytest.mark.parametrize(
+    "program", ["asyncio.run(main(%r))", "asyncio.run(main_with(%r))", "sync(%r)", "sync_with(%r)"]
+)
+def test_what_is_being_acquired_is_not_left_by_a_process_that_ends(backend: Backend, program: str, way: str) -> None:
+    backend.order("script", boot="never", remove_failures=2)
+    with subprocess.Popen(
+        [sys.executable, "-c", ACQUIRING + program % way],
+        env=backend.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert first_line(process) == "acquiring"
+            until("they are created", lambda: len(backend.made) == 4)
+            _, said = process.communicate("now\n", timeout=30)
+            assert process.returncode == ENDS[way], said
+            assert backend.made == []
+        finally:
+            process.kill()
+    # asyncio complains of what is left in tasks; of those that an exception of the program's own left, it is to.
+    assert "destroyed" not in said
+    if way != "exception":
+        assert "was never" not in said
+        assert ("Traceback" in said) == (way == "SIGINT")
+    with backend.connect_sync() as mesh:
+        assert mesh.status()["queued"] == 0
+
+
 def test_ctrl_c_in_the_sync_twin_leaves_nothing(backend: Backend) -> None:
     backend.order("script", boot="never")
     program = run_program(

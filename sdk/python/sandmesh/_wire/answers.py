@@ -52,6 +52,11 @@ class AnswerStream:
             self._error = error
             self._wake()
 
+    def cancel(self) -> None:
+        """Whoever waits for the next one is cancelled."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

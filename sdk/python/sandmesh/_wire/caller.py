@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ class Caller:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._background: set[asyncio.Task[None]] = set()
+        self._farewell: AsyncGenerator[None, None] | None = None
 
     async def pool(
         self,
@@ -133,6 +134,7 @@ class Caller:
 
         async def run() -> None:
             try:
+                await self._await_farewell()
                 await work
             except SandmeshError:
                 pass
@@ -147,6 +149,22 @@ class Caller:
             _done, left = await asyncio.wait(set(self._background), timeout=timeout)
             for task in left:
                 task.cancel()
+            if left:
+                await asyncio.wait(left)
+
+    async def _await_farewell(self) -> None:
+        """What is cancelled at the loop's end begins things behind, and asyncio, which has cancelled all tasks by then,
+        complains of these. It closes what it has of asynchronous generators next: by that they hear of it."""
+        if self._farewell is None:
+            self._farewell = self._end_with_loop()
+            await anext(self._farewell)
+
+    async def _end_with_loop(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            # The connection's own tasks are gone: no answer comes any more.
+            await self.settle(0)
 
 
 class Patience:

@@ -186,6 +186,11 @@ class Link:
     def forget(self, token: str) -> None:
         self._streams.pop(token, None)
 
+    def cancel_waiting(self) -> None:
+        """All who wait for an answer are cancelled."""
+        for stream in list(self._streams.values()):
+            stream.cancel()
+
     async def close(self) -> None:
         self._closing = True
         if not self._nc.is_closed:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import NotFoundError, SandmeshError
+from ..errors import ConnectionError, NotFoundError, SandmeshError
 from ..settings import Settings
 from .caller import Caller
 from .link import Link, connect_link
@@ -24,7 +24,6 @@ log = logging.getLogger("sandmesh")
 _EXIT_S = 20.0
 DEAD_MAN_S = 10.0
 """A daemon outlives its lease by some seconds, so that the pool comes first; after these it has ended itself."""
-_RELEASES_AT_ONCE = 32
 
 
 def next_renewal(lease_s: float) -> float:
@@ -63,6 +62,8 @@ class Renewer:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
         self._leases: dict[str, str] = {}
+        self._open: set[str] = set()
+        self._exiting = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
@@ -73,9 +74,27 @@ class Renewer:
         """Answered ones so far, for tests and curiosity."""
         _open.add(self)
 
+    def open(self, lease: str) -> None:
+        """From before an acquire is sent until it is held, or the pool has nothing of it any more (``settled``):
+        released at the process's exit. Raises ConnectionError when that has begun, which would not see it any more."""
+        with self._lock:
+            if self._exiting:
+                raise ConnectionError("the process is ending")
+            self._open.add(lease)
+
+    def settled(self, lease: str) -> None:
+        with self._lock:
+            self._open.discard(lease)
+
+    @property
+    def opened(self) -> list[str]:
+        with self._lock:
+            return list(self._open)
+
     def hold(self, lease: str, run: str) -> None:
         """Released at the process's exit, unless ``let_go`` comes first."""
         with self._lock:
+            self._open.discard(lease)
             self._leases[lease] = run
 
     def let_go(self, lease: str) -> None:
@@ -201,31 +220,33 @@ class Renewer:
     def release_at_exit(self, timeout: float) -> None:
         """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""
         with self._lock:
-            leases = dict(self._leases)
+            self._exiting = True
+            orders = self._orders()
         # A program that ends at once may be faster than the thread's start.
-        if leases and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
-            future = asyncio.run_coroutine_threadsafe(self._release(leases), self._loop)
+        if orders and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
+            future = asyncio.run_coroutine_threadsafe(self._release(orders), self._loop)
             try:
                 future.result(timeout)
             except Exception as error:
-                log.warning("%d sandboxes were not released; their leases lapse: %s", len(leases), error)
+                count = len(self._leases) + len(self._open)
+                log.warning("%d sandboxes were not released; their leases lapse: %s", count, error)
         self.stop()
         self.join(2)
 
-    async def _release(self, leases: dict[str, str]) -> None:
-        gate = asyncio.Semaphore(_RELEASES_AT_ONCE)
+    def _orders(self) -> list[dict[str, str]]:
+        """What must be released for nothing to be left. Our own run first, as a whole, so that of it nothing begins
+        because something else was released; and by its id each acquire that is under way, also of that run, whose
+        release may overtake it."""
+        runs = [{"run": self.own_run}] if self.own_run is not None and self.own_run in self._leases.values() else []
+        held = [lease for lease, run in self._leases.items() if run != self.own_run]
+        return runs + [{"lease": lease} for lease in [*held, *self._open]]
+
+    async def _release(self, orders: list[dict[str, str]]) -> None:
         while self._caller is None:  # still connecting; the one who waits for this gives up in time
             await asyncio.sleep(0.02)
         caller = self._caller
-
-        async def release(order: dict[str, str]) -> None:
-            async with gate:
-                await caller.pool("release", order, timeout=_EXIT_S)
-
-        orders = [{"lease": lease} for lease, run in leases.items() if run != self.own_run]
-        if self.own_run in leases.values():
-            orders.append({"run": str(self.own_run)})
-        results = await asyncio.gather(*map(release, orders), return_exceptions=True)
+        asked = [caller.pool("release", order, timeout=_EXIT_S) for order in orders]
+        results = await asyncio.gather(*asked, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
