@@ -45,9 +45,11 @@ class SandmeshError(Exception):
         return wire
 
     def with_started(self, started: Started) -> SandmeshError:
-        """The same error, saying also whether the command had been started."""
-        if self.started is not None:
-            return self
+        """The same error, saying also whether the command had been started, where it does not say so itself."""
+        return self if self.started is not None else self.saying(started)
+
+    def saying(self, started: Started | None) -> SandmeshError:
+        """The same error, saying that of whether the command had been started, whatever it says itself."""
         copy = type(self)(self.message, field=self.field, sandbox=self.sandbox, reason=self.reason, started=started)
         copy.__cause__ = self.__cause__ or self
         return copy

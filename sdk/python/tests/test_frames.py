@@ -260,3 +260,63 @@ def test_an_archive_cannot_leave_its_folder(tmp_path: Any) -> None:
         assert list(outside.iterdir()) == []
     with pytest.raises(sandmesh.FileError):
         unpack_new(io.BytesIO(b"no tar" * 1000), os.fsencode(tmp_path / "t2"), 0o755, 0)
+
+
+def refusal(code: str, started: str | None = None) -> list[Any]:
+    error = sandmesh.errors.ERROR_CLASSES[code]("as the test says", started=started)  # type: ignore[arg-type]
+    return [{"error": error.to_wire()}]
+
+
+MEANT = {
+    "invalid_request": "no",
+    "unknown_verb": "no",
+    "too_large": "no",
+    "permission_denied": "no",
+    "conflict": "no",
+    "unsupported": "no",
+    "not_found": "no",
+    "lease_lost": "no",
+    "internal": "unknown",
+    "unknown_command": "unknown",
+    "provider_failed": "unknown",
+}
+"""What the answer to the only question means, where it does not say so itself."""
+
+
+async def test_a_refusal_says_that_nothing_was_started_and_no_other_answer_does(backend: Backend) -> None:
+    async with play(backend) as (played, box), backend.connect() as mesh:
+        for code, started in MEANT.items():
+            played.script = lambda _verb, _request, code=code: refusal(code)  # type: ignore[misc]
+            for way in ("exec", "start", "stream"):
+                # A handle of its own each time: one that is lost stays so.
+                command = getattr(mesh.sandbox(box.id), way)("true")
+                with pytest.raises(sandmesh.SandmeshError) as caught:
+                    await (command.wait() if way == "stream" else command)
+                assert (way, caught.value.code, caught.value.started) == (way, code, started)
+
+
+async def test_a_command_that_has_written_is_known_to_have_run_whatever_comes_then(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            # Bytes are missing, so that it is asked for again.
+            return [chunk(request, 0, b"a"), chunk(request, 5, b"b")] if verb == "exec" else refusal("lease_lost", "no")
+
+        played.script = script
+        with pytest.raises(sandmesh.LeaseLostError) as caught:
+            await box.exec("true")
+        assert caught.value.started == "yes"
+
+
+async def test_the_refusal_of_one_command_is_not_told_of_another_that_runs(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        played.script = lambda _verb, request: [chunk(request, 0, b"a")]
+        running = aiter(box.stream("sleep 600"))
+        assert (await anext(running)).data == b"a"
+        played.script = lambda _verb, _request: refusal("lease_lost", "no")
+        with pytest.raises(sandmesh.LeaseLostError) as caught:
+            await box.exec("true")
+        assert caught.value.started == "no"
+        with pytest.raises(sandmesh.LeaseLostError) as caught:
+            await anext(running)
+        assert caught.value.started == "yes"

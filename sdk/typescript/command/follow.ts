@@ -15,7 +15,7 @@ import {
 import type { Message } from "../../../broker/link/link.ts";
 import type { Box } from "../wire/box.ts";
 import { ABSENT_MS } from "../wire/caller.ts";
-import { mayBeLost } from "../wire/lost.ts";
+import { mayBeLost, saying, startedNothing } from "../wire/lost.ts";
 import { pause } from "../wire/pause.ts";
 import { aboutCommand, LINK_TIMEOUT_MS, type Patience, Watch } from "../wire/watch.ts";
 import { Progress, parseFrame } from "./frames.ts";
@@ -215,10 +215,11 @@ export class Follower {
   /** Returns where the question may be asked again; throws otherwise. */
   #judge(error: unknown): void {
     this.#watch.throwIfStopped();
+    const refused = startedNothing(error);
+    // This try did nothing: nobody listened, or who did refused it. One before it may have.
+    if ((refused || error instanceof UnreachableError) && !this.#heard) this.#started = this.#startedBefore;
     this.#box.note(error);
     if (error instanceof UnreachableError) {
-      // Nobody listened: this try did not arrive. One before it may have.
-      this.#started = this.#startedBefore;
       const now = Date.now();
       this.#absentSince ??= now;
       if (now - this.#absentSince <= ABSENT_MS) {
@@ -231,6 +232,9 @@ export class Follower {
       // We read too slowly for the daemon's patience; the command goes on, and so may we.
       return;
     }
+    // The sandbox speaks of this question, and we know of those before.
+    if (error instanceof SandmeshError && (refused || this.#heard))
+      throw saying(error, this.#started, this.#box.id);
     throw error;
   }
 

@@ -9,6 +9,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import type { Caller, CallOptions, CallVerb, SandboxAnswer, SandboxRequest, Target } from "./caller.ts";
 import type { Lifeline } from "./lifeline.ts";
+import { saying } from "./lost.ts";
 import { hearLosses } from "./news.ts";
 import { canceledBy, stopWith, unlessAborted } from "./pause.ts";
 import type { Pulse } from "./pulse.ts";
@@ -111,7 +112,9 @@ export class Box {
 
   /** Lets the lifeline know where `error` says that the sandbox is not ours any more. */
   note(error: unknown): void {
-    if (error instanceof LeaseLostError || error instanceof SandboxLostError) this.lifeline.fail(error);
+    if (!(error instanceof LeaseLostError || error instanceof SandboxLostError)) return;
+    // What it says of the command that was asked about is not so of the others.
+    this.lifeline.fail(error.started === undefined ? error : saying(error, undefined));
   }
 
   waitingBegins(): void {

@@ -1,9 +1,10 @@
 // Guards one stream of answers: the caller's signal, the deadline, the sandbox's loss and silence all end in `stop`,
 // which closes the stream that is being read.
-import { DeadlineError, fromWire, type SandmeshError, type Started } from "../../../broker/contract/index.ts";
+import { DeadlineError, type SandmeshError, type Started } from "../../../broker/contract/index.ts";
 import type { AnswerStream } from "../../../broker/link/link.ts";
 import type { Box } from "./box.ts";
 import { seconds } from "./caller.ts";
+import { saying } from "./lost.ts";
 import { canceledBy, pause } from "./pause.ts";
 import type { Waiting } from "./pulse.ts";
 import { Silence } from "./silence.ts";
@@ -143,11 +144,8 @@ export class Watch implements Waiting {
 const canceled = ({ signal, started }: WatchOptions): SandmeshError =>
   canceledBy(signal, { started: started() });
 
-/** The same error, saying also whose command it is about and whether that had been started. */
+/** The same error, saying also whose command it is about and, where it does not say so itself, whether that had been
+ * started. */
 export function aboutCommand(error: SandmeshError, sandbox: string, started: Started): SandmeshError {
-  if (error.started !== undefined) return error;
-  const copy = fromWire({ sandbox, ...error.toWire(), started });
-  copy.stack = error.stack ?? "";
-  if ("cause" in error) copy.cause = error.cause;
-  return copy;
+  return error.started === undefined ? saying(error, started, sandbox) : error;
 }

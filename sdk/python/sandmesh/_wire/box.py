@@ -141,7 +141,8 @@ class Box:
     def note(self, error: SandmeshError) -> None:
         """Lets the lifeline know where ``error`` says that the sandbox is not ours any more."""
         if isinstance(error, LeaseLostError | SandboxLostError):
-            self.lifeline.fail(error)
+            # What it says of the command that was asked about is not so of the others.
+            self.lifeline.fail(error if error.started is None else error.saying(None))
 
     async def inquire(self) -> Literal["here", "away"]:
         """Asks the sandbox, and where it does not answer the pool, whether it is still there. All share one inquiry."""

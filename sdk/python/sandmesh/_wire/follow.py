@@ -22,7 +22,7 @@ from .answers import AnswerStream
 from .box import Box
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
-from .lost import may_be_lost
+from .lost import may_be_lost, started_nothing
 from .progress import STREAMS, Frame, Progress
 from .schema import limit
 from .silence import Silence
@@ -231,10 +231,12 @@ class Follower:
     def _judge(self, error: SandmeshError) -> None:
         """Returns where the question may be asked again; raises otherwise."""
         self._throw_if_stopped()
+        refused = started_nothing(error)
+        # This try did nothing: nobody listened, or who did refused it. One before it may have.
+        if (refused or isinstance(error, UnreachableError)) and not self._heard:
+            self.started = self._started_before
         self._box.note(error)
         if isinstance(error, UnreachableError):
-            # Nobody listened: this try did not arrive. One before it may have.
-            self.started = self._started_before
             now = time.monotonic()
             self._absent_since = self._absent_since or now
             if now - self._absent_since <= ABSENT_S:
@@ -242,7 +244,8 @@ class Follower:
                 return
         elif may_be_lost(error):
             return
-        raise self._told(error)
+        # The sandbox speaks of this question, and we know of those before.
+        raise self._told(error.saying(self.started) if refused or self._heard else error)
 
     def _told(self, error: SandmeshError) -> SandmeshError:
         told = error.with_started(self.started)
