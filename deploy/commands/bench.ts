@@ -1,12 +1,13 @@
 // bench: each benchmark a command of its own, with the flags of its script in test/bench, which reads them by the same
 // words.
 import { join } from "node:path";
-import { Command } from "commander";
+import { Command, Option } from "commander";
+import { hereOnly } from "../../sdk/cli/context.ts";
 import { addHelp, addNotes } from "../../sdk/cli/help.ts";
 import { parseSome } from "../../sdk/cli/units.ts";
 import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
 
-type Flag = readonly [flags: string, about: string, byDefault?: number];
+type Flag = readonly [flags: string, about: string, byDefault?: number | undefined, not?: string];
 
 const BENCHES: Record<string, { about: string; flags: readonly Flag[] }> = {
   agent: {
@@ -46,15 +47,16 @@ const BENCHES: Record<string, { about: string; flags: readonly Flag[] }> = {
       ["--hosts <n>", "processes of simulated sandboxes", 1],
       ["--rounds <n>", "acquires and releases all so many times", 1],
       ["--lease-ms <ms>", "of the clients' runs", 60_000],
-      ["--kill", "ends the clients by SIGKILL, and waits until nothing is left"],
+      ["--kill", "ends the clients by SIGKILL, and waits until nothing is left", undefined, "rounds"],
     ],
   },
 };
 
 function addFlags(command: Command, flags: readonly Flag[]): Command {
-  for (const [words, about, byDefault] of flags)
-    if (byDefault === undefined) command.option(words, about);
-    else command.option(words, about, parseSome, byDefault);
+  for (const [words, about, byDefault, not = []] of flags) {
+    const option = new Option(words, about).conflicts(not);
+    command.addOption(byDefault === undefined ? option : option.argParser(parseSome).default(byDefault));
+  }
   return command;
 }
 
@@ -69,8 +71,7 @@ export function benchFlags<Flags extends object>(name: string): Flags {
 }
 
 export function addBench(program: Command): void {
-  const bench = program
-    .command("bench")
+  const bench = hereOnly(program.command("bench"))
     .summary("measure, and print one line of JSON")
     .description(
       "Starts a mesh of its own, measures, ends it, and prints one line of JSON; progress on stderr. What the fields mean: test/bench/README.md.",

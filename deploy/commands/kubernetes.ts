@@ -1,7 +1,7 @@
 // kubernetes credentials, user, images: what the chart needs that Helm cannot make.
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
 import { withOutput } from "../../sdk/cli/context.ts";
 import { addHelp } from "../../sdk/cli/help.ts";
@@ -49,7 +49,12 @@ function addCredentials(kubernetes: Command): void {
       "--no-tls",
       "no certificates: for tls.enabled=false, or where cert-manager makes <release>-nats-tls",
     )
-    .option("--host <name or address>", "by which clients reach NATS, too (again for more)", collect)
+    .addOption(
+      new Option("--host <name or address>", "by which clients reach NATS, too (again for more)")
+        .argParser(collect)
+        // It stands in the certificate alone.
+        .conflicts("tls"),
+    )
     .action(async (flags: CredentialsFlags, command: Command) => {
       await withOutput(command, (output) => {
         const { state: stateDir, release, namespace, tls, host: hosts = [] } = flags;

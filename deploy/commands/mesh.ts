@@ -3,7 +3,7 @@ import { userInfo } from "node:os";
 import { type Command, InvalidArgumentError } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { describePoolConfig, type Setting } from "../../pool/config.ts";
-import { withOutput } from "../../sdk/cli/context.ts";
+import { hereOnly, withOutput } from "../../sdk/cli/context.ts";
 import { forgetContextsHere } from "../../sdk/cli/nats-contexts.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
@@ -52,8 +52,7 @@ function parsePort(text: string): number {
 }
 
 export function addUp(program: Command): void {
-  program
-    .command("up")
+  hereOnly(program.command("up"))
     .summary("start a mesh on this machine")
     .description(
       "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL and a credentials file, and makes it the default of all commands and SDKs.",
@@ -95,8 +94,7 @@ function collectProvider(name: string, soFar: UpFlags["provider"] = []): NonNull
 }
 
 export function addDown(program: Command): void {
-  program
-    .command("down")
+  hereOnly(program.command("down"))
     .summary("end the mesh on this machine, and all its sandboxes")
     .description(
       "Ends the mesh on this machine and all its sandboxes, and tells what is left of it: nothing.",
@@ -112,8 +110,7 @@ export function addDown(program: Command): void {
 }
 
 export function addDoctor(program: Command): void {
-  program
-    .command("doctor")
+  hereOnly(program.command("doctor"))
     .summary("what this machine can run, what is missing, what is not isolated")
     .description(
       "Looks at this machine: what it can run, what is missing and how to get it, what is not isolated.",

@@ -39,6 +39,16 @@ export function globalsOf(command: Command): Globals {
   return { json, quiet, ...defined({ url, creds, ca }) };
 }
 
+/** Of a command that knows the mesh of this machine alone: the address of one would be ignored, and it may be another. */
+export function hereOnly(command: Command): Command {
+  return command.hook("preAction", (_, self) => {
+    const { url, creds, ca } = globalsOf(self);
+    for (const [name, value] of Object.entries({ url, creds, ca }))
+      if (value !== undefined)
+        self.error(`error: --${name} names a mesh, and this is about the mesh of this machine`);
+  });
+}
+
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
 export function printError(error: SandmeshError, json: boolean): void {
   if (json) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);

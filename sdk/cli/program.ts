@@ -1,5 +1,5 @@
 // The client half of the `sandmesh` program; deploy/sandmesh.ts adds what runs a mesh.
-import { Command, Option } from "commander";
+import { Command, type CommanderError, type HelpContext, Option } from "commander";
 import { InvalidRequestError } from "../../broker/contract/index.ts";
 import { addCompletion } from "./commands/completion.ts";
 import { addCp } from "./commands/cp.ts";
@@ -39,6 +39,15 @@ class Program extends Command {
     const path = words.slice(1).filter((word) => word !== "help");
     this.showHelpAfterError(`(see ${["sandmesh", "help", ...path].join(" ")})`);
     return super.error(message, options);
+  }
+
+  /** Where no command is named commander prints help, which is no answer for programs. */
+  override help(context?: HelpContext): never;
+  override help(change: (text: string) => string): never;
+  override help(how?: HelpContext | ((text: string) => string)): never {
+    if (typeof how === "function") return super.help(how);
+    if (how?.error === true && asksForJson()) this.error("error: name a command");
+    return super.help(how);
   }
 }
 
@@ -80,8 +89,11 @@ export function createProgram(): Command {
   };
   const exitOn =
     (usage: number) =>
-    (error: { exitCode: number }): never => {
-      throw new Ending(error.exitCode === 0 ? EXIT.ok : usage, said);
+    ({ exitCode, code }: CommanderError): never => {
+      if (exitCode !== 0) throw new Ending(usage, said);
+      // --help and --version, as the commands of these names have it.
+      const name = code === "commander.version" ? "sandmesh" : "help";
+      throw new Ending(EXIT.ok, asksForJson() ? `${JSON.stringify({ [name]: said.trimEnd() })}\n` : said);
     };
   const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
@@ -114,11 +126,16 @@ export function createProgram(): Command {
   return program;
 }
 
-/** Wrong usage, told as commander does, and with --json to programs as well. The options may not have been read yet. */
-function refuseUsage(text: string, write: (text: string) => void, say: (text: string) => void): void {
+/** The options may not have been read yet. */
+function asksForJson(): boolean {
   const words = process.argv.slice(2);
   const ours = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
+  return ours.includes("--json");
+}
+
+/** Wrong usage, told as commander does, and with --json to programs as well. */
+function refuseUsage(text: string, write: (text: string) => void, say: (text: string) => void): void {
   const error = new InvalidRequestError(text.trim().replace(/^error: /, ""));
-  if (ours.includes("--json")) say(`${JSON.stringify({ error: error.toWire() })}\n`);
+  if (asksForJson()) say(`${JSON.stringify({ error: error.toWire() })}\n`);
   write(text.replace(/^error: /, `${red("sandmesh")}: ${error.code}: `));
 }

@@ -123,6 +123,28 @@ describe("a sandbox that is kept", () => {
     }
   });
 
+  test("release counts a sandbox once, whether it is named twice or is one of the named run", async () => {
+    const [one, two, three, four] = await Promise.all(
+      ["cli-once", "cli-once", "cli-other", "cli-other"].map(async (run) =>
+        (await here.sandmesh("acquire", "--run", run, "host")).stdout.trim(),
+      ),
+    );
+    const refused = await here.sandmesh("release", "--all", "--run", "cli-once");
+    expect([refused.code, refused.stdout]).toEqual([2, ""]);
+    const ids = (await here.sandmesh("--json", "ps", "--ids")).stdout;
+    expect(JSON.parse(ids)).toEqual(expect.arrayContaining([one, two, three, four]));
+    const words = [one, one, three, "--run", "cli-once"].map(String);
+    const ran = await here.sandmesh("--json", "release", ...words);
+    expect(JSON.parse(ran.stdout)).toEqual({
+      released: 3,
+      results: [
+        { sandbox: three, released: 1 },
+        { run: "cli-once", released: 2 },
+      ],
+    });
+    expect((await here.sandmesh("release", `${four}`, `${four}`)).stdout).toBe("released 1\n");
+  });
+
   test("release --json tells of each what became of it, also where one never was", async () => {
     const id = await here.acquired();
     const ran = await here.sandmesh("release", "--json", id, "nosuch");

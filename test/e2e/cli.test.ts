@@ -209,6 +209,9 @@ describe("usage", () => {
       ["acquire", "--json", "--cpu", "x", "host"],
       ["--json", "acquire", "-n", "0", "host"],
       ["exec", "--json"],
+      ["--json"],
+      ["--json", "kubernetes"],
+      ["bench", "--json"],
     ]) {
       const ran = await here.sandmesh(...words);
       expect(JSON.parse(ran.stdout)).toMatchObject({ error: { code: "invalid_request" } });
@@ -216,6 +219,38 @@ describe("usage", () => {
     }
     // Behind "--" all words are the command's.
     expect((await here.sandmesh("exec", "--nosuch", "sb-1", "--", "ls", "--json")).stdout).toBe("");
+  });
+
+  test("what would be ignored beside another option is refused, and nothing is done", async () => {
+    const keys = join(here.scratch, "no-keys");
+    for (const [words, code, said] of [
+      [["release", "--all", "--run", "r"], 2, /--all.*--run/],
+      [["release", "--all", "sb-1"], 2, /--all .*name none/],
+      [["logs", "sb-1", "-l", "some-id"], 2, /--list .*name none/],
+      [["logs", "sb-1", "-l", "-f"], 2, /--list.*--follow/],
+      [["exec", "-d", "-i", "sb-1", "true"], 125, /--detach.*--interactive/],
+      [["exec", "-d", "-s", "main", "sb-1", "true"], 125, /--detach.*--session/],
+      [["exec", "-d", "--outcome", "file", "sb-1", "true"], 125, /--detach.*--outcome/],
+      [["drain", "--release-all", "--off"], 2, /--release-all.*--off/],
+      [["kubernetes", "credentials", "--state", keys, "--host", "a", "--no-tls"], 2, /--host.*--no-tls/],
+      [["bench", "acquire", "--kill", "--rounds", "2"], 2, /--kill.*--rounds/],
+      [["down", "--url", "nats://elsewhere:4222"], 2, /--url names a mesh.* of this machine/],
+      [["up", "--creds", "file"], 2, /--creds names a mesh/],
+      [["doctor", "--ca", "file"], 2, /--ca names a mesh/],
+      [["bench", "exec", "--url", "nats://elsewhere:4222"], 2, /--url names a mesh/],
+    ] as const) {
+      const ran = await here.sandmesh(...words);
+      expect([words.join(" "), ran.code, ran.stdout]).toEqual([words.join(" "), code, ""]);
+      expect(ran.stderr).toMatch(said);
+      expect(ran.stderr).toStartWith("sandmesh: invalid_request: ");
+    }
+    expect(await Bun.file(join(keys, "ca.crt")).exists()).toBe(false);
+  });
+
+  test("help and version are JSON where JSON is asked for, also by their options", async () => {
+    expect(JSON.parse((await here.sandmesh("--json", "ps", "--help")).stdout).help).toStartWith("Usage: ");
+    const asked = (await here.sandmesh("--json", "--version")).stdout;
+    expect(JSON.parse((await here.sandmesh("--json", "version")).stdout)).toMatchObject(JSON.parse(asked));
   });
 
   test("no description is broken into lines by hand, which help breaks again", () => {

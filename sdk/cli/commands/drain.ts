@@ -1,5 +1,5 @@
 // drain: for who runs the pool.
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { counted } from "../output.ts";
@@ -12,7 +12,7 @@ export function addDrain(program: Command): void {
       "Stops new acquires, of all tenants; sandboxes that live live on. It needs an operator's credential (--creds): of the mesh of this machine that is operator.creds in its home (see `config`), of one on Kubernetes `kubernetes user --operator` makes it.",
     )
     .option("--off", "take acquires again")
-    .option("--release-all", "and end all sandboxes, of all tenants")
+    .addOption(new Option("--release-all", "and end all sandboxes, of all tenants").conflicts("off"))
     .action(async (flags: { off?: true; releaseAll?: true }, command: Command) => {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const on = flags.off !== true;

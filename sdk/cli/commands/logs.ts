@@ -1,5 +1,5 @@
 // logs: what commands wrote.
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { describeOutcome, NotFoundError } from "../../../broker/contract/index.ts";
 import type { Command as CommandHandle } from "../../typescript/mod.ts";
 import { type Context, withMesh } from "../context.ts";
@@ -15,9 +15,11 @@ export function addLogs(program: Command): void {
     .description(
       "Prints what a command has written so far, also one that ended or was started with `exec --detach`.",
     )
-    .option("-l, --list", "list the commands instead")
+    .addOption(new Option("-l, --list", "list the commands instead").conflicts("follow"))
     .option("-f, --follow", "go on until it ends")
     .action(async (id: string, command: string | undefined, flags: LogFlags, self: Command) => {
+      if (flags.list === true && command !== undefined)
+        self.error("error: --list lists all commands: name none with it");
       await withMesh(self, (context) =>
         flags.list ? listCommands(context, id) : printLog(context, id, command, flags),
       );

@@ -1,5 +1,5 @@
 // run, exec and shell: commands in sandboxes.
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
@@ -66,10 +66,15 @@ export function addExec(program: Command): void {
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
     .option("-s, --session <name>", "in this persistent shell, opened if it is not open")
-    .option("-d, --detach", "start it and print its id; see `logs`")
+    .addOption(
+      // Nobody would send stdin, or write the outcome, after it; and a session waits for its line.
+      new Option("-d, --detach", "start it and print its id; see `logs`").conflicts([
+        "interactive",
+        "outcome",
+        "session",
+      ]),
+    )
     .action(async (id: string, words: string[], flags: RunFlags & { detach?: boolean }, command: Command) => {
-      if (flags.detach === true && flags.interactive === true)
-        command.error("error: --interactive cannot go with --detach, after which nobody would send stdin");
       await withMesh(
         command,
         async (context) => {
@@ -107,7 +112,7 @@ async function startDetached(
   }
   if (started.pid !== undefined) return EXIT.ok;
   // It has ended already: nothing was started.
-  return report((await started.wait({ signal: context.signal })).outcome, flags, context);
+  return report((await started.wait({ signal: context.signal })).outcome, {}, context);
 }
 
 export function addShell(program: Command): void {

@@ -1,5 +1,5 @@
 // acquire, ps, release, renew: sandboxes and runs.
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
 import { printError, statusOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
@@ -47,11 +47,8 @@ export function addPs(program: Command): void {
     .action(async (flags: { run?: string; ids?: boolean }, command: Command) => {
       await withMesh(command, async ({ mesh, settings, output }) => {
         const all = await mesh.list(flags.run === undefined ? {} : { run: flags.run });
-        if (flags.run === undefined)
-          forgetContextsBut(
-            settings,
-            all.map(({ sandbox }) => sandbox),
-          );
+        const ids = all.map((box) => box.sandbox);
+        if (flags.run === undefined) forgetContextsBut(settings, ids);
         const rows = all.map((box) => [
           box.sandbox,
           stateColor(box.state)(box.state),
@@ -62,7 +59,8 @@ export function addPs(program: Command): void {
           box.reason ?? "",
         ]);
         const text = table(["=SANDBOX", "STATE", "IMAGE", "=RUN", ">AGE", ">LEASE", "REASON"], rows);
-        await output.result(all, flags.ids === true ? all.map((box) => box.sandbox).join("\n") : text);
+        if (flags.ids === true) await output.result(ids, ids.join("\n"));
+        else await output.result(all, text);
         return 0;
       });
     });
@@ -77,14 +75,18 @@ export function addRelease(program: Command): void {
       "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one, or the run, never was. --json: what was released, and what was not and why, in `results`.",
     )
     .option("--run <id>", "end all of this run")
-    .option("--all", "end all of the tenant's")
-    .action(async (ids: string[], flags: { run?: string; all?: boolean }, command: Command) => {
+    .addOption(new Option("--all", "end all of the tenant's").conflicts("run"))
+    .action(async (names: string[], flags: { run?: string; all?: boolean }, command: Command) => {
+      if (flags.all === true && names.length > 0)
+        command.error("error: --all ends all sandboxes of the tenant: name none with it");
       await withMesh(command, async ({ mesh, output }) => {
-        if (ids.length === 0 && flags.run === undefined && flags.all !== true) {
+        if (names.length === 0 && flags.run === undefined && flags.all !== true) {
           throw new InvalidRequestError("name sandboxes, or --run, or --all", { field: "sandbox" });
         }
         const of = flags.all === true ? {} : flags.run === undefined ? undefined : { run: flags.run };
         const others = of === undefined ? [] : (await mesh.list(of)).map(({ sandbox }) => sandbox);
+        // Each sandbox is ended, and counted, once: as one of the run's where it is.
+        const ids = [...new Set(names)].filter((id) => !others.includes(id));
         const orders: Order[] = ids.map((sandbox) => ({ sandbox, mustExist: true }));
         if (flags.run !== undefined) orders.push({ run: flags.run, mustExist: true });
         if (flags.all === true) orders.push(...others.map((sandbox) => ({ sandbox })));
