@@ -108,7 +108,8 @@ export class DaemonDouble {
     });
     link.subscribe(sandboxSubject(tenant, sandbox, "ping"), (message) => {
       this.pings++;
-      message.respond(encode({ sandbox }));
+      const { incarnation, generation } = this;
+      message.respond(encode({ sandbox, incarnation, generation }));
     });
     await subscribed(link, this.#deadline);
     this.ready();

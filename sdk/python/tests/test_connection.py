@@ -114,11 +114,11 @@ async def test_with_the_server_gone_all_that_is_under_way_and_all_that_is_asked_
     monkeypatch.setattr(absence, "GONE_S", 2.0)
     mesh = await own_backend.connect()
     box = await mesh.acquire("host")
-    # Nobody answers here but the pool: all of these wait.
+    # Nobody answers here but the pool, and the sandbox to a ping: all others wait.
     waiting = {name: asyncio.ensure_future(ask(mesh, box)) for name, ask in ASKED.items()}
     waiting["exec"] = asyncio.ensure_future(box.exec("sleep 600"))
     waiting["read"] = asyncio.ensure_future(box.files.read("big"))
-    for name in ("acquire", "list"):
+    for name in ("acquire", "list", "ping"):
         await waiting.pop(name)
     own_backend.order("kill_server")
     gone = {}
