@@ -91,7 +91,7 @@ function lazyTrees(load: () => Promise<Trees>): Trees {
   let loading: Promise<Trees> | undefined;
   const trees = (): Promise<Trees> => (loading ??= load());
   return {
-    hash: async (path) => (await trees()).hash(path),
+    hash: async (path, signal) => (await trees()).hash(path, signal),
     setAttributes: async (attributes) => (await trees()).setAttributes(attributes),
     glob: async (request) => (await trees()).glob(request),
     search: async (request) => (await trees()).search(request),

@@ -15,6 +15,7 @@ const MAX_LINE_BYTES = 1024 * 1024;
 export interface Needle {
   text: string;
   ignoreCase: boolean;
+  signal: AbortSignal;
 }
 
 /** Calls `tell` for each line of the file that contains the needle, until it answers false. Answers whether it went to
@@ -30,6 +31,7 @@ export async function searchFile(
   let rest = Buffer.alloc(0);
   let line = 1;
   for (let first = true; ; first = false) {
+    needle.signal.throwIfAborted();
     const part = Buffer.allocUnsafe(PART_BYTES);
     const { bytesRead } = await file.read(part, 0, PART_BYTES, null);
     if (first && part.subarray(0, Math.min(bytesRead, PROBE_BYTES)).includes(0)) return true;

@@ -13,10 +13,14 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { CanceledError } from "../../broker/contract/index.ts";
 import type { Trees } from "../../broker/endpoint/executor.ts";
 import { until } from "../exec/testing.ts";
 import { createFiles } from "../files/files.ts";
 import { createTrees } from "./trees.ts";
+
+/** Nobody takes it back. */
+const never = new AbortController().signal;
 
 let folder: string;
 let root: string;
@@ -36,9 +40,9 @@ const put = (path: string, content: string | Uint8Array = ""): void => {
   writeFileSync(join(root, path), content);
 };
 const glob = async (pattern: string, more: object = {}): Promise<string[]> =>
-  (await trees.glob({ path: ".", pattern, hidden: false, limit: 1000, ...more })).paths;
+  (await trees.glob({ signal: never, path: ".", pattern, hidden: false, limit: 1000, ...more })).paths;
 const search = (text: string, more: object = {}) =>
-  trees.search({ path: ".", text, ignoreCase: false, hidden: false, limit: 1000, ...more });
+  trees.search({ signal: never, path: ".", text, ignoreCase: false, hidden: false, limit: 1000, ...more });
 const reason = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(
     () => "none",
@@ -55,10 +59,10 @@ describe("hash and attributes", () => {
     const content = Buffer.alloc(3_000_001, "0123456789");
     put("f", content);
     const sha256 = new Bun.CryptoHasher("sha256").update(content).digest("hex");
-    expect(await trees.hash("f")).toEqual({ sha256, size: content.length });
-    expect(await reason(trees.hash("/dev/zero"))).toBe("EINVAL");
-    expect(await reason(trees.hash("."))).toMatch(/EINVAL|EISDIR/);
-    expect(await reason(trees.hash("nothing"))).toBe("ENOENT");
+    expect(await trees.hash("f", never)).toEqual({ sha256, size: content.length });
+    expect(await reason(trees.hash("/dev/zero", never))).toBe("EINVAL");
+    expect(await reason(trees.hash(".", never))).toMatch(/EINVAL|EISDIR/);
+    expect(await reason(trees.hash("nothing", never))).toBe("ENOENT");
   });
 
   test("a fifo and a socket have no hash, at once, and the fifo's writer goes on waiting for its reader", async () => {
@@ -67,14 +71,14 @@ describe("hash and attributes", () => {
     const writer = Bun.spawn(["sh", "-c", `echo kept > ${fifo}`]);
     await until("it waits for a reader", () => waitsInOpen(writer.pid));
     const files = createFiles({ cwd: root });
-    expect(await reason(trees.hash("fifo"))).toBe("EINVAL");
+    expect(await reason(trees.hash("fifo", never))).toBe("EINVAL");
     expect(await reason(files.read({ path: "fifo", offset: 0 }))).toBe("EINVAL");
     expect(await reason(search("x", { path: "fifo" }))).toBe("EINVAL");
     expect(waitsInOpen(writer.pid)).toBe(true);
     expect(await new Response(Bun.spawn(["cat", fifo]).stdout).text()).toBe("kept\n");
     const server = createServer().listen(join(root, "socket"));
     await once(server, "listening");
-    expect(await reason(trees.hash("socket"))).toBe("EINVAL");
+    expect(await reason(trees.hash("socket", never))).toBe("EINVAL");
     server.close();
   });
 
@@ -112,9 +116,9 @@ describe("glob", () => {
     expect(await glob("*.{py,ts}")).toEqual(["a.py", "b.ts"]);
     expect(await glob("src/?.py")).toEqual(["src/c.py"]);
     expect(await glob("**/*.py", { hidden: true })).toContain("src/.hidden/e.py");
-    expect(await reason(trees.glob({ path: "nothing", pattern: "*", hidden: false, limit: 1 }))).toBe(
-      "ENOENT",
-    );
+    expect(
+      await reason(trees.glob({ signal: never, path: "nothing", pattern: "*", hidden: false, limit: 1 })),
+    ).toBe("ENOENT");
   });
 
   test("in pages each path comes once, wherever a page ends", async () => {
@@ -126,6 +130,7 @@ describe("glob", () => {
       for (let more = true; more; ) {
         const after = paged.at(-1);
         const page = await trees.glob({
+          signal: never,
           path: ".",
           pattern: "**",
           hidden: false,
@@ -200,6 +205,28 @@ describe("search", () => {
     const [match] = (await search("needley", { path: "long" })).matches;
     expect(match?.text.length).toBe(500);
     expect(match?.text).toContain("needley");
+  });
+});
+
+describe("who takes it back", () => {
+  const abort = new AbortController();
+  const canceled = (work: Promise<unknown>) => {
+    abort.abort(new CanceledError("taken back"));
+    return reason(work);
+  };
+
+  test("is not waited for by a hash, a glob or a search of what has no end", async () => {
+    // 8 TiB almost without a block, which begin as text: read to its end it takes an hour.
+    put("endless", "text\n".repeat(2000));
+    Bun.spawnSync(["truncate", "-s", "8T", join(root, "endless")]);
+    const { signal } = abort;
+    const working = [
+      trees.hash("endless", signal),
+      trees.search({ path: "endless", text: "x", ignoreCase: false, hidden: false, limit: 1, signal }),
+      trees.glob({ path: "/", pattern: "none", hidden: true, limit: 1, signal }),
+    ];
+    await Bun.sleep(0);
+    expect(await Promise.all(working.map(canceled))).toEqual(["canceled", "canceled", "canceled"]);
   });
 });
 

@@ -19,7 +19,7 @@ export function createTrees({ cwd }: { cwd: string }): Trees {
   const full = (path: string): string => (path.startsWith("/") ? path : `${cwd}/${path}`);
   const watches = new Watches();
   return {
-    hash: (path) => withPath("hash", path, () => hashFile(full(path))),
+    hash: (path, signal) => withPath("hash", path, () => hashFile(full(path), signal)),
     setAttributes: (attributes) =>
       withPath("set attributes of", attributes.path, () => apply(full(attributes.path), attributes)),
     glob: (request) =>
@@ -41,12 +41,13 @@ async function existing(path: string): Promise<string> {
   return path;
 }
 
-async function hashFile(path: string): Promise<HashAnswer> {
+async function hashFile(path: string, signal: AbortSignal): Promise<HashAnswer> {
   await refusePipes("hash", path);
   await using file = await openFile("hash", path);
   const hash = createHash("sha256");
   const part = Buffer.allocUnsafe(PART_BYTES);
   for (let size = 0; ; ) {
+    signal.throwIfAborted();
     const { bytesRead } = await file.read(part, 0, PART_BYTES, null);
     if (bytesRead === 0) return { sha256: hash.digest("hex"), size };
     hash.update(part.subarray(0, bytesRead));
@@ -68,14 +69,15 @@ interface GlobOptions {
   hidden: boolean;
   after?: string;
   limit: number;
+  signal: AbortSignal;
 }
 
-async function glob({ root, pattern, hidden, after, limit }: GlobOptions): Promise<GlobAnswer> {
+async function glob({ root, pattern, hidden, after, limit, signal }: GlobOptions): Promise<GlobAnswer> {
   const matcher = new Bun.Glob(pattern);
   const until = performance.now() + MAX_TIME_MS;
   const paths: string[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  const options = { root, hidden, ...(after === undefined ? {} : { after }) };
+  const options = { root, hidden, signal, ...(after === undefined ? {} : { after }) };
   for await (const { path } of walk(options)) {
     if (path === "" || !matcher.match(path)) continue;
     room -= path.length;
@@ -92,15 +94,16 @@ interface SearchOptions {
   files?: string;
   hidden: boolean;
   limit: number;
+  signal: AbortSignal;
 }
 
 async function search(options: SearchOptions): Promise<SearchAnswer> {
-  const { root, hidden, limit, files } = options;
+  const { root, hidden, limit, files, signal } = options;
   const matcher = files === undefined ? undefined : new Bun.Glob(files);
   const until = performance.now() + MAX_TIME_MS;
   const matches: Match[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  for await (const { path, full, type } of walk({ root, hidden })) {
+  for await (const { path, full, type } of walk({ root, hidden, signal })) {
     const named = path === "";
     if ((type !== "file" && !named) || matcher?.match(path) === false) continue;
     if (named) await refusePipes("search", full);
@@ -111,7 +114,7 @@ async function search(options: SearchOptions): Promise<SearchAnswer> {
       return true;
     }).catch((thrown: unknown) => {
       // What may not be read, or is gone by now, is left out; but of the one file that was named it is told.
-      if (named) throw thrown;
+      if (named || signal.aborted) throw thrown;
       return true;
     });
     if (!whole || performance.now() > until) return { matches, more: true };

@@ -16,6 +16,7 @@ export interface WalkOptions {
   hidden: boolean;
   /** A path that was found before: go on behind it. */
   after?: string;
+  signal: AbortSignal;
 }
 
 /** Deeper ones are left out; no program makes such, and a stack is finite. */
@@ -46,6 +47,7 @@ async function* walkFolder(
 ): AsyncGenerator<Found, void, void> {
   const full = path === "" ? options.root : `${options.root}/${path}`;
   for (const entry of await entriesOf(full, depth === 0)) {
+    options.signal.throwIfAborted();
     const { name } = entry;
     if (!options.hidden && name.startsWith(".")) continue;
     const [first, ...rest] = after;

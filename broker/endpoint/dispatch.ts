@@ -14,6 +14,7 @@ import type { Context, Reply } from "./context.ts";
 import type { Execution } from "./exec.ts";
 import type { Fenced } from "./fence.ts";
 import type { Flow } from "./flow.ts";
+import type { Looks } from "./looks.ts";
 import type { Tenure } from "./tenure.ts";
 import type { Route } from "./verbs.ts";
 
@@ -23,6 +24,7 @@ export class Dispatch {
   readonly #tenure: Tenure;
   readonly #execution: Execution;
   readonly #routes: Map<string, Route>;
+  readonly #looks: Looks;
   /** Length of `sbx.v1.<tenant>.<sandbox>.`; the verb stands behind it. */
   readonly #prefix: number;
 
@@ -32,12 +34,14 @@ export class Dispatch {
     tenure: Tenure,
     execution: Execution,
     routes: Map<string, Route>,
+    looks: Looks,
   ) {
     this.#context = context;
     this.#flow = flow;
     this.#tenure = tenure;
     this.#execution = execution;
     this.#routes = routes;
+    this.#looks = looks;
     this.#prefix = sandboxWildcard(context.tenant, context.sandbox).length - 1;
   }
 
@@ -56,6 +60,7 @@ export class Dispatch {
       this.#unanswerable(verb, subject);
       return;
     }
+    this.#looks.heard(subject);
     if (verb === "sh") {
       this.#sh(message, subject);
       return;

@@ -48,6 +48,13 @@ export class Downloads {
     }
   }
 
+  /** false where there is none of that name. */
+  abort(id: string): boolean {
+    const found = [...this.#open].filter((download) => download.id === id);
+    for (const download of found) download.stop();
+    return found.length > 0;
+  }
+
   close(): void {
     for (const download of this.#open) download.stop();
   }
@@ -57,7 +64,8 @@ class Download implements CreditTaker {
   readonly #context: Context;
   readonly #flow: Flow;
   readonly #reply: Reply;
-  readonly #id: string;
+  /** In its frames, and to abort it by. */
+  readonly id: string;
   readonly #source: ByteSource;
   readonly #streaming: boolean;
   readonly #window: Window;
@@ -77,7 +85,7 @@ class Download implements CreditTaker {
     this.#context = context;
     this.#flow = flow;
     this.#reply = reply;
-    this.#id = id;
+    this.id = id;
     this.#source = source;
     this.#streaming = credit !== undefined;
     this.#window = new Window(0, credit ?? 0);
@@ -155,7 +163,7 @@ class Download implements CreditTaker {
   #chunk(data: Uint8Array, last: boolean): void {
     const offset = this.#window.sent;
     this.#window.sent += data.length;
-    const frame = { id: this.#id, stream: "data", offset } as const;
+    const frame = { id: this.id, stream: "data", offset } as const;
     if (!this.#context.chunk(this.#reply, frame, [data], data.length)) throw this.#stopped ?? givenUp();
     if (last && this.#context.link.idle) giveBlock(data);
   }

@@ -111,10 +111,10 @@ export interface Attributes {
   follow: boolean;
 }
 
-/** What is found out about files where they lie. Throws FileError with the errno name as reason, and NotFoundError for
+/** What is found out about files where they lie; a signal that aborts ends it by its reason. Throws FileError with the errno name as reason, and NotFoundError for
  * a watch's cursor that is not known (any more). */
 export interface Trees {
-  hash(path: string): Promise<HashAnswer>;
+  hash(path: string, signal: AbortSignal): Promise<HashAnswer>;
   setAttributes(attributes: Attributes): Promise<void>;
   glob(request: {
     path: string;
@@ -122,6 +122,7 @@ export interface Trees {
     hidden: boolean;
     after?: string;
     limit: number;
+    signal: AbortSignal;
   }): Promise<GlobAnswer>;
   search(request: {
     path: string;
@@ -130,6 +131,7 @@ export interface Trees {
     files?: string;
     hidden: boolean;
     limit: number;
+    signal: AbortSignal;
   }): Promise<SearchAnswer>;
   watch(request: { path: string; recursive: boolean; cursor?: string; waitMs: number }): Promise<WatchAnswer>;
   /** Ends the watches. */

@@ -17,6 +17,7 @@ import { Execution } from "./exec.ts";
 import type { Executor } from "./executor.ts";
 import { Flow } from "./flow.ts";
 import { SILENT } from "./log.ts";
+import { Looks } from "./looks.ts";
 import { Tenure } from "./tenure.ts";
 import { Uploads } from "./upload.ts";
 import { routesOf } from "./verbs.ts";
@@ -38,6 +39,7 @@ export class SandboxEndpoint implements Endpoint {
   readonly #tenure: Tenure;
   readonly #downloads: Downloads;
   readonly #uploads: Uploads;
+  readonly #looks: Looks;
   readonly #dispatch: Dispatch;
   readonly #now: () => number;
   readonly #openedAtMs: number;
@@ -73,6 +75,7 @@ export class SandboxEndpoint implements Endpoint {
     this.#context = context;
     this.#downloads = new Downloads(context, flow);
     this.#uploads = new Uploads(context);
+    this.#looks = new Looks(context);
     this.#tenure = new Tenure(context, generation, {
       heard: () => deadlines.clear(this.#readyAgain),
       released: (reason) => this.#end({ why: "released", reason }),
@@ -85,10 +88,11 @@ export class SandboxEndpoint implements Endpoint {
       execution,
       downloads: this.#downloads,
       uploads: this.#uploads,
+      looks: this.#looks,
       tenure: this.#tenure,
       about: () => this.#about(),
     });
-    this.#dispatch = new Dispatch(context, flow, this.#tenure, execution, routes);
+    this.#dispatch = new Dispatch(context, flow, this.#tenure, execution, routes, this.#looks);
   }
 
   get generation(): number {
@@ -177,6 +181,7 @@ export class SandboxEndpoint implements Endpoint {
     for (const subscription of this.#subscriptions) subscription.unsubscribe();
     this.#context.deadlines.close();
     this.#downloads.close();
+    this.#looks.close();
     const executorClosed = Promise.all([this.#executor.close(graceMs), this.#uploads.close()]);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const late = new Promise<never>((_, reject) => {

@@ -15,6 +15,7 @@ import type { Downloads } from "./download.ts";
 import type { Execution } from "./exec.ts";
 import type { Executor, Trees } from "./executor.ts";
 import type { Fenced } from "./fence.ts";
+import type { Looks } from "./looks.ts";
 import { type Uploads, writeWhole } from "./upload.ts";
 
 type Parsed<K extends SandboxVerb> = ParsedOf<(typeof SANDBOX_VERBS)[K]>;
@@ -36,6 +37,7 @@ export interface Services {
   execution: Execution;
   downloads: Downloads;
   uploads: Uploads;
+  looks: Looks;
   tenure: { readonly generation: number };
   /** What `info` says beside what the executor knows. */
   about(): { uptime_ms: number; boot_ms: number; image?: string; not_isolated: string[] };
@@ -123,15 +125,15 @@ function fileHandlers({ executor: { files } }: Services) {
   } satisfies Partial<Handlers>;
 }
 
-function transferHandlers({ executor: { files }, downloads, uploads }: Services) {
+function transferHandlers({ executor: { files }, downloads, uploads, looks }: Services) {
   return {
-    read: async ({ path, offset, length, credit_bytes }, reply) => {
+    read: async ({ path, offset, length, credit_bytes, transfer = newUuidV7() }, reply) => {
       const open = () => files.read({ path, offset, ...(length === undefined ? {} : { length }) });
-      await downloads.send(reply, newUuidV7(), credit_bytes, open);
+      await downloads.send(reply, transfer, credit_bytes, open);
       return undefined;
     },
-    pack: async ({ path, credit_bytes }, reply) => {
-      await downloads.send(reply, newUuidV7(), credit_bytes, () => files.pack(path));
+    pack: async ({ path, credit_bytes, transfer = newUuidV7() }, reply) => {
+      await downloads.send(reply, transfer, credit_bytes, () => files.pack(path));
       return undefined;
     },
     write: (request) => {
@@ -160,17 +162,20 @@ function transferHandlers({ executor: { files }, downloads, uploads }: Services)
       const open = () => files.unpack(path, owner);
       return uploads.part({ transfer, target: `unpack ${path}`, offset, data, last, open });
     },
-    abort_transfer: ({ transfer }) => uploads.abort(transfer).then(() => DONE),
+    abort_transfer: async ({ transfer }) => {
+      if (!looks.abort(transfer) && !downloads.abort(transfer)) await uploads.abort(transfer);
+      return DONE;
+    },
   } satisfies Partial<Handlers>;
 }
 
-function treeHandlers({ executor }: Services) {
+function treeHandlers({ executor, looks }: Services) {
   const trees = (): Trees => {
     if (executor.trees !== undefined) return executor.trees;
     throw new UnsupportedError("this sandbox has no files to look into: it is a simulated one");
   };
   return {
-    hash: ({ path }) => trees().hash(path),
+    hash: ({ path, transfer }, reply) => looks.run(reply, transfer, (signal) => trees().hash(path, signal)),
     attributes: ({ path, mode, uid, gid, mtime_ms, follow }) =>
       trees()
         .setAttributes({
@@ -182,10 +187,15 @@ function treeHandlers({ executor }: Services) {
           ...(mtime_ms === undefined ? {} : { mtimeMs: mtime_ms }),
         })
         .then(() => DONE),
-    glob: ({ path, pattern, hidden, after, limit }) =>
-      trees().glob({ path, pattern, hidden, limit, ...(after === undefined ? {} : { after }) }),
-    search: ({ path, text, ignore_case: ignoreCase, files, hidden, limit }) =>
-      trees().search({ path, text, ignoreCase, hidden, limit, ...(files === undefined ? {} : { files }) }),
+    glob: ({ path, pattern, hidden, after, limit, transfer }, reply) =>
+      looks.run(reply, transfer, (signal) =>
+        trees().glob({ path, pattern, hidden, limit, signal, ...(after === undefined ? {} : { after }) }),
+      ),
+    search: ({ path, text, ignore_case: ignoreCase, files, hidden, limit, transfer }, reply) =>
+      looks.run(reply, transfer, (signal) => {
+        const asked = { path, text, ignoreCase, hidden, limit, signal };
+        return trees().search({ ...asked, ...(files === undefined ? {} : { files }) });
+      }),
     watch: ({ path, recursive, cursor, wait_ms: waitMs }) =>
       trees().watch({ path, recursive, waitMs, ...(cursor === undefined ? {} : { cursor }) }),
   } satisfies Partial<Handlers>;

@@ -2,10 +2,14 @@
 import { badFence, type Examples, FENCE } from "./example.ts";
 
 const path = "/tmp/a";
+const transfer = "0192f0c1-2b3c-7def-8123-456789abcdef";
 const sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 export const TREE_EXAMPLES: Record<string, Examples> = {
-  "sandbox.hash.request": { good: { one: { ...FENCE, path } }, bad: badFence({ path }) },
+  "sandbox.hash.request": {
+    good: { one: { ...FENCE, path }, named: { path, transfer } },
+    bad: { ...badFence({ path }), "no id": [{ path, transfer: "x" }, "transfer"] },
+  },
   "sandbox.hash.answer": {
     good: { empty: { sha256, size: 0 } },
     bad: { "another digest": [{ sha256: "00ff", size: 0 }, "sha256"] },

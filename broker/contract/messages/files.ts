@@ -15,6 +15,7 @@ export const ReadRequest = v.object({
   offset: v.optional(whole("First byte"), 0),
   length: v.optional(whole("At most this many")),
   credit_bytes: v.optional(whole("Ahead of the reader", 16 * 1024 * 1024)),
+  transfer: v.optional(v.pipe(CommandId, v.description("For `abort_transfer`"))),
 });
 export const FileEndFrame = v.object({
   type: v.literal("file_end"),
@@ -107,6 +108,7 @@ export const PackRequest = v.object({
   ...Fence,
   path: Path,
   credit_bytes: v.optional(whole("", 16 * 1024 * 1024), DEFAULT_CREDIT_BYTES),
+  transfer: v.optional(v.pipe(CommandId, v.description("For `abort_transfer`"))),
 });
 /** `unpack`: a tar stream into a folder, in parts like `write`. No entry leaves the folder, by name or by link. */
 export const UnpackRequest = v.object({

@@ -189,8 +189,19 @@ class Files:
 
     async def sha256(self, path: str) -> str:
         """A file's sha256 in hexadecimal, without transferring the file."""
-        answer = await self._box.call("hash", {"path": path}, once=True, timeout=_HASH_S)
+        answer = await self._look("hash", {"path": path}, once=True, timeout=_HASH_S)
         return str(answer["sha256"])
+
+    async def _look(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """What may take the sandbox long, and is given up there when it is here."""
+        transfer = new_uuid7()
+        try:
+            return await self._box.call(verb, {**request, "transfer": transfer}, **options)
+        except FileError:
+            raise
+        except BaseException:
+            self._box.caller.behind(self._box.call("abort_transfer", {"transfer": transfer}))
+            raise
 
     async def chmod(self, path: str, mode: int) -> None:
         """Sets permission bits, such as ``0o755``."""
@@ -210,7 +221,7 @@ class Files:
         request: dict[str, Any] = {"path": folder, "pattern": pattern, "hidden": hidden}
         check_arguments("sandbox.glob.request", request, path="folder")
         while True:
-            page = await self._box.call("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
+            page = await self._look("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
             paths += page["paths"]
             if not page["more"] or not page["paths"]:
                 return paths
@@ -233,7 +244,7 @@ class Files:
         request["limit"] = limit
         if files is not None:
             request["files"] = files
-        answer = await self._box.call("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
+        answer = await self._look("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
         return Matches((Match(**match) for match in answer["matches"]), answer["more"])
 
     async def watch(self, path: str, *, recursive: bool = True) -> AsyncGenerator[FileChange, None]:

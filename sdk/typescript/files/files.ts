@@ -12,7 +12,7 @@ import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, piecesUntil, type Source, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import type { Skipped } from "./pack.ts";
-import { type ReadRange, readAll, readFrames } from "./read.ts";
+import { abortTransfer, type ReadRange, readAll, readFrames } from "./read.ts";
 import { type CopyOptions, download, upload } from "./trees.ts";
 import { type FileChange, watchFolder } from "./watch.ts";
 
@@ -131,7 +131,7 @@ export class Files {
       );
     } catch (error) {
       // Untouched ones are thrown away by the sandbox anyway; this is only sooner.
-      if (begun) this.#box.call("abort_transfer", { transfer }).catch(() => undefined);
+      if (begun) abortTransfer(this.#box, transfer);
       throw error;
     }
   }
@@ -213,7 +213,19 @@ export class Files {
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
-    return this.#box.call("hash", { path }, { ...onlySignal(options), once: true, timeoutMs: HASH_MS });
+    const asked = { ...onlySignal(options), once: true, timeoutMs: HASH_MS };
+    return this.#look((transfer) => this.#box.call("hash", { path, transfer }, asked));
+  }
+
+  /** What may take the sandbox long, and is given up there when it is here. */
+  async #look<A>(ask: (transfer: string) => Promise<A>): Promise<A> {
+    const transfer = newUuidV7();
+    try {
+      return await ask(transfer);
+    } catch (error) {
+      if (!(error instanceof FileError)) abortTransfer(this.#box, transfer);
+      throw error;
+    }
   }
 
   /** Sets permission bits, such as 0o755. */
@@ -246,7 +258,8 @@ export class Files {
     const paths: string[] = [];
     for (let after: string | undefined; ; ) {
       const request = defined({ path, pattern, hidden, after });
-      const page = await this.#box.call("glob", request, { signal, againAfterMs: LOOK_MS });
+      const asked = { signal, againAfterMs: LOOK_MS };
+      const page = await this.#look((transfer) => this.#box.call("glob", { ...request, transfer }, asked));
       paths.push(...page.paths);
       after = page.paths.at(-1);
       if (!page.more || after === undefined) return paths;
@@ -260,7 +273,7 @@ export class Files {
     nothingElse(rest);
     const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
-    return this.#box.call("search", request, asked);
+    return this.#look((transfer) => this.#box.call("search", { ...request, transfer }, asked));
   }
 
   /** What changes below a folder, from the moment that the first step of the loop has begun on; leaving the loop ends

@@ -9,6 +9,7 @@ import {
   encode,
   FileEndFrame,
   MAX_CHUNK_BYTES,
+  newUuidV7,
   sandboxSubject,
   throwIfError,
   UnreachableError,
@@ -42,19 +43,23 @@ export async function* readFrames(
   const { link } = box.caller;
   onlyWellFormed(request);
   const credit_bytes = creditOf(box.pulse.waiting);
-  const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes });
+  const transfer = newUuidV7();
+  const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes, transfer });
   const subject = sandboxSubject(link.tenant, box.id, verb);
   // From here on it keeps the process alive: until the end of what follows.
   const watch = new Watch(box, { signal, patience: undefined, started: () => "unknown" });
   let received = 0;
   let until = credit_bytes;
+  let isOver = false;
   try {
     const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     watch.reading(stream);
     for await (const message of stream) {
       const value = decode(message.data);
+      isOver = value.error !== undefined;
       throwIfError(value);
       const frame = check(FileFrame, value);
+      isOver = frame.type === "file_end";
       watch.heard();
       const { data } = frame;
       if (frame.type === "chunk" && frame.offset !== received) break;
@@ -85,7 +90,14 @@ export async function* readFrames(
     throw error;
   } finally {
     watch.end();
+    // It would wait for credit, and hold the file open, for a minute.
+    if (!isOver) abortTransfer(box, transfer);
   }
+}
+
+/** Lets the sandbox know that nobody waits for it any more. Where that does not arrive it finds out later. */
+export function abortTransfer(box: Box, transfer: string): void {
+  box.call("abort_transfer", { transfer }).catch(() => undefined);
 }
 
 /** Of a file the sandbox sent nothing for as long as is waited, though it is there: beginning anew would wait as long. */

@@ -1,6 +1,7 @@
 // Looking into a sandbox's files without downloading them, through the SDK, against a real daemon.
 import { expect, test } from "bun:test";
 import { createHash } from "node:crypto";
+import { until } from "../../../broker/server/testing.ts";
 import { type FileChange, FileError } from "../../../sdk/typescript/mod.ts";
 import { liveMesh } from "./mesh.ts";
 
@@ -64,3 +65,30 @@ test("a watch tells what commands change, and ends with the loop", async () => {
   }
   await changes.return?.();
 });
+
+test("what is taken back ends in the sandbox, too: its file is closed", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const { files, live } = sandbox;
+  // 8 TiB almost without a block: read to its end it takes an hour. It begins as text, or search would leave it out.
+  await sandbox.exec("yes | head -c 9000 > endless; truncate -s 8T endless", { check: true });
+  const daemon = live.provider.made.get(sandbox.id)?.daemon.pid;
+  const isOpen = () => Bun.spawnSync(["ls", "-l", `/proc/${daemon}/fd`]).stdout.includes("/endless");
+  const all = async (parts: AsyncIterable<unknown>) => {
+    for await (const _part of parts) await Bun.sleep(0);
+  };
+  const works: Record<string, (signal: AbortSignal) => Promise<unknown>> = {
+    sha256: (signal) => files.sha256("endless", { signal }),
+    search: (signal) => files.search("x", "endless", { signal }),
+    read: (signal) => all(files.readStream("endless", { signal })),
+    pack: (signal) => all(files.pack("endless", { signal })),
+  };
+  for (const [name, work] of Object.entries(works)) {
+    const abort = new AbortController();
+    const working = work(abort.signal).catch((error: unknown) => error);
+    await until(`${name} has opened it`, isOpen);
+    abort.abort();
+    expect(await working).toMatchObject({ code: "canceled" });
+    await until(`${name} has closed it`, () => !isOpen(), 20_000);
+  }
+}, 120_000);

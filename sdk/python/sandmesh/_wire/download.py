@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
-from ..errors import ConnectionError, DeadlineError, SandmeshError
+from ..errors import ConnectionError, DeadlineError, FileError, SandmeshError
 from .answers import AnswerStream
 from .box import Box
 from .codec import encode, parse_frame
+from .ids import new_uuid7
 from .lost import may_be_lost
 from .schema import limit
 from .subjects import sandbox_subject
@@ -63,7 +64,9 @@ class _Attempt:
         self._box = box
         self._verb = verb
         self._credit = limit("default_credit_bytes")
+        self._transfer = new_uuid7()
         self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": self._credit}
+        self._request["transfer"] = self._transfer
         self._granted = self._credit
         self._first = 0
         self.got = 0
@@ -76,9 +79,11 @@ class _Attempt:
         subject = sandbox_subject(link.tenant, box.id, self._verb)
         stream = await link.open(box.id, subject, encode(self._request))
         unsubscribe = box.lifeline.on_lost(stream.fail)
+        is_over = False
         try:
             while True:
                 frame = parse_frame(await self._next(stream))
+                is_over = frame["type"] == "file_end"
                 if frame["type"] == "file_end":
                     if frame.get("data"):
                         self.got += len(frame["data"])
@@ -94,9 +99,15 @@ class _Attempt:
                 self.got += len(frame["data"])
                 yield frame["data"]
                 await self._grant(stream)
+        except FileError:
+            is_over = True
+            raise
         finally:
             unsubscribe()
             stream.close()
+            # It would wait for credit, and hold the file open, for a minute.
+            if not is_over:
+                box.caller.behind(box.call("abort_transfer", {"transfer": self._transfer}))
 
     async def _next(self, stream: AnswerStream) -> bytes:
         loop = self._box.caller.link.loop
