@@ -174,9 +174,9 @@ describe("a spare shell is not given", () => {
     const commands = new OneShell(engine, shell);
     const spare = await ready(commands);
     process.kill(spare, signal);
-    await until("it has the signal", () => {
+    await until("it has ended or stopped", () => {
       const stat = Bun.spawnSync(["ps", "-o", "stat=", "-p", String(spare)]).stdout.toString();
-      return !stat.startsWith("S");
+      return !/^[SRD]/.test(stat);
     });
     expect(await takes(commands, spare)).toBe(false);
     expect(await takes(commands, await ready(commands))).toBe(true);
@@ -205,8 +205,11 @@ describe("a spare shell is not given", () => {
   });
 
   test("where the loader would have been told something", async () => {
-    // A first line of its kind, which ends what was left of others.
-    await run(new OneShell(engine, shell, new Map([...ENVIRONMENT, ["FIRST", ""]])), { shell: ":" });
+    // What the tests before have left on its way ends before there is one of another kind, and that with a first line of a
+    // third.
+    const others = (name: string) => new OneShell(engine, shell, new Map([...ENVIRONMENT, [name, ""]]));
+    await ready(others("SECOND"));
+    await run(others("THIRD"), { shell: ":" });
     await until("none stands ready", () => spares().length === 0);
     const commands = new OneShell(engine, shell, new Map([...ENVIRONMENT, ["LD_PRELOAD", ""]]));
     for (let i = 0; i < 6; i++) {

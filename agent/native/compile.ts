@@ -11,6 +11,7 @@ const SOURCES = [
   "intake.c",
   "settle.c",
   "spare.c",
+  "form.c",
   "gate.c",
 ].map((name) => join(import.meta.dir, name));
 const HEADERS = ["engine.h", "spare.h"].map((name) => join(import.meta.dir, name));

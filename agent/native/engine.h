@@ -2,8 +2,8 @@
 // JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
 // engine.c is the thread, command.c what becomes of one command, launch.c how a child begins and what it does before exec,
-// daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it, settle.c what it waits in, spare.c
-// and gate.c a shell that is there before its line.
+// daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it, settle.c what it waits in, spare.c,
+// form.c and gate.c a shell that is there before its line.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

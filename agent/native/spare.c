@@ -1,11 +1,10 @@
 // A spare shell, so that a lone shell line pays neither for exec nor for the dynamic loader: one process that stands at
 // the shell's first instruction (gate.c), made when the same kind of line has come twice, and given to the next one.
 // A request that differs from the one before by more than its line and its id, or a file of the shell that has changed
-// meanwhile, gets a process of its own as if there were no spare; so does everything where one cannot be made.
+// meanwhile (form.c), gets a process of its own as if there were no spare; so does everything where one cannot be made.
 #include "spare.h"
 #ifdef __x86_64__
 #include <stdio.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define IDLE_S 120  // an unused one is ended
@@ -27,80 +26,6 @@ static void doom(void) {
 }
 
 static char stack[32 * 1024] __attribute__((aligned(64)));
-
-/** A request taken apart: everything before the line, the line, and everything after it up to the id. */
-struct form {
-  const char *cwd, *shell, *line, *env, *marker;
-  size_t head, tail;
-};
-
-static int read_form(const struct request *r, uint32_t length, struct form *f) {
-  static const char NAME[] = "SANDMESH_COMMAND=";
-  const char *s = (const char *)r + r->strings, *end = (const char *)r + length;
-  if (!(r->flags & SPARE) || r->flags & ~(SPARE | MERGE | WAIT_ALL) || r->ngroups || r->nlimits || r->argc < 3 ||
-      r->argc > MAX_ARGUMENTS || r->envc < 1)
-    return 0;
-  if (end - s < MARKER_LENGTH + (int)sizeof NAME || end[-1]) return 0;
-  f->cwd = s;
-  for (int i = 0; i < r->argc; i++) {
-    s += strlen(s) + 1;
-    if (i == 0) f->shell = s;
-  }
-  f->line = s;
-  f->head = s - f->cwd;
-  f->env = s = s + strlen(s) + 1;
-  f->marker = end - MARKER_LENGTH - 1;
-  f->tail = f->marker - s;
-  if (f->tail < sizeof NAME - 1 || memcmp(f->marker - sizeof NAME + 1, NAME, sizeof NAME - 1) ||
-      strlen(f->marker) != MARKER_LENGTH)
-    return 0;
-  // What the loader does by these it has done before the line comes.
-  for (; s < f->marker; s += strlen(s) + 1)
-    if (!strncmp(s, "LD_", 3) || !strncmp(s, "GLIBC_", 6)) return 0;
-  return *f->cwd == '/' && *f->shell == '/';
-}
-
-static int same_form(const struct request *a, uint32_t a_length, const struct request *b, uint32_t b_length) {
-  struct form f, g;
-  // The cgroups come last of the fixed fields, and are no difference.
-  return a && b && !memcmp(a, b, offsetof(struct request, cgroup)) && read_form(a, a_length, &f) &&
-         read_form(b, b_length, &g) && f.head == g.head && f.tail == g.tail && !memcmp(f.cwd, g.cwd, f.head) &&
-         !memcmp(f.env, g.env, f.tail);
-}
-
-static void look_at(const char *path, struct watched *w) {
-  struct stat st;
-  if (stat(path, &st) < 0) memset(&st, 0, sizeof st);
-  w->device = st.st_dev;
-  w->inode = st.st_ino;
-  w->changed_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
-}
-
-/** Notes how a file is; 0 where it may have changed since the shell has begun to use it. */
-int spare_watch(struct spare *s, const char *path) {
-  for (int i = 0; i < s->nwatched; i++)
-    if (!strcmp(s->watched[i].path, path)) return 1;
-  if (s->nwatched == WATCHED) return 0;
-  struct watched *w = &s->watched[s->nwatched++];
-  if (!(w->path = strdup(path))) return 0;
-  look_at(path, w);
-  return w->inode ? w->changed_ns < s->made_at_ns : !strncmp(path, "/etc/ld.so.", 11);
-}
-
-static int unchanged(struct spare *s, const char *cwd) {
-  struct watched now;
-  siginfo_t i = {0};
-  // Ended, or stopped by someone.
-  if (waitid(P_PID, s->pid, &i, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) < 0 || i.si_pid) return 0;
-  look_at(cwd, &now);
-  if (now.device != s->cwd.device || now.inode != s->cwd.inode || access(cwd, X_OK) < 0) return 0;
-  for (int k = 0; k < s->nwatched; k++) {
-    struct watched *w = &s->watched[k];
-    look_at(w->path, &now);
-    if (now.device != w->device || now.inode != w->inode || now.changed_ns != w->changed_ns) return 0;
-  }
-  return 1;
-}
 
 static void close_fd(int *fd) {
   if (*fd >= 0) close(*fd);
@@ -266,7 +191,7 @@ void spare_like(const struct request *r, uint32_t length, int taken) {
     return;
   }
   if (phase == READY) doom();
-  failures = 0;
+  wanted = failures = 0;
   rest_until = 0;  // another one may do better
   free(like);
   like = malloc(length);
@@ -283,7 +208,8 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   size_t line_length = strlen(f.line);
   if (line_length >= (size_t)SPARE_LINE) return 0;
   // Whoever asks would look for it in another.
-  if (S.like->cgroup != r->spare_cgroup || !unchanged(&S, f.cwd) || !gate_open(&S, f.line, line_length, f.marker)) {
+  if (S.like->cgroup != r->spare_cgroup || !spare_unchanged(&S, f.cwd) ||
+      !gate_open(&S, f.line, line_length, f.marker)) {
     doom();
     return 0;
   }

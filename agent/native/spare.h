@@ -1,4 +1,4 @@
-// A spare shell: spare.c makes, keeps and gives it, gate.c holds it.
+// A spare shell: spare.c makes, keeps and gives it, form.c knows for which requests, gate.c holds it.
 #include "engine.h"
 #ifdef __x86_64__
 #include <limits.h>
@@ -31,7 +31,17 @@ struct spare {
   int64_t made_at_ns;
 };
 
+/** A request taken apart: everything before the line, the line, and everything after it up to the id. */
+struct form {
+  const char *cwd, *shell, *line, *env, *marker;
+  size_t head, tail;
+};
+
+int read_form(const struct request *r, uint32_t length, struct form *f);
+int same_form(const struct request *a, uint32_t a_length, const struct request *b, uint32_t b_length);
+void look_at(const char *path, struct watched *w);
 int spare_watch(struct spare *s, const char *path);
+int spare_unchanged(struct spare *s, const char *cwd);
 int gate_hold(struct spare *s, char **argv);
 int gate_open(struct spare *s, const char *line, size_t length, const char *marker);
 #endif
