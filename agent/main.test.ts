@@ -89,6 +89,17 @@ describe("the daemon", () => {
     rmSync(dirname(file), { recursive: true });
   }, 30_000);
 
+  test("whoever starts it may have blocked every signal: it ends by SIGTERM all the same, and no command's end wakes a thread for nothing", async () => {
+    const blocking = `import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+os.execv(sys.argv[1], sys.argv[1:])`;
+    const daemon = await mesh.start({ argv: ["python3", "-c", blocking, agent] });
+    expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });
+    const status = readFileSync(`/proc/${daemon.pid}/status`, "latin1");
+    expect(/^SigBlk:\t(.*)$/m.exec(status)?.[1]).toMatch(/^0+$/);
+    await endByTerm(daemon);
+  }, 30_000);
+
   test("a program of the image that cannot be run costs the sandbox nothing but a line in the log", async () => {
     const daemon = await mesh.start({ argv: [agent], bootstrap: { entrypoint: ["/no/such"] } });
     expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });

@@ -17,9 +17,13 @@ EXPORT int engine_open(void) {
   int pair[2];
   pthread_t thread;
   pthread_attr_t attr;
-  sigset_t before;
+  sigset_t before, none;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);  // where whoever started this left it ignored, the kernel would keep no exit status
+  // Whoever started this may have left signals blocked: SIGTERM, which would not end it, or SIGCHLD (the local provider's
+  // supervisor does), which would wake a thread for nothing at each command's end (block_signals).
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, NULL);
   E.queue_tail = &E.queue;
   E.begun = -1;
   E.ignored = ignored_signals();

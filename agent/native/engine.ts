@@ -186,6 +186,11 @@ export class Engine {
     return this.#native.engine_reread(fd, ptr(text), text.length);
   }
 
+  /** Whether there is something to be read within that time, in which nothing else is done. */
+  awaits(fd: number, maxUs: number): boolean {
+    return this.#native.engine_await(fd, maxUs) === 1;
+  }
+
   /** Waits until the loop has something to do, at most that long, in which none of its timers goes off. False where that
    * cannot be had. */
   rest(maxMs: number): boolean {

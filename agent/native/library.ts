@@ -30,6 +30,7 @@ const SYMBOLS = {
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },
   engine_may_group: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_settle: { args: [FFIType.u32, FFIType.i32], returns: FFIType.i32 },
+  engine_await: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
   engine_rest: { args: [FFIType.i32], returns: FFIType.i32 },
   engine_reread: { args: [FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
   engine_nudge: { args: [], returns: FFIType.i32 },

@@ -2,6 +2,7 @@
 // answers, and not the engine's thread first and that one after it. On idle processors each change costs some 0.1 ms.
 #include "engine.h"
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 
 /** The descriptor at which the runtime's loop waits, so that the wait ends when the loop has something to do; -1 where it
@@ -34,11 +35,24 @@ EXPORT int engine_rest(int max_ms) {
   return 1;
 }
 
-/** What is to be waited for of a command: its descriptors, and the loop's. */
-static int waits(struct command *c, struct pollfd *p) {
+/** Looks for at most `max_us` whether something else has written to that descriptor: 1 where it has. The thread stays awake
+ * meanwhile, since to sleep and to be woken takes longer than a shell's built-in; whoever wants this processor gets it. */
+EXPORT int engine_await(int fd, int max_us) {
+  int64_t until = now_ns() + max_us * 1000LL;
+  struct pollfd p = {fd, POLLIN, 0};
+  do {
+    if (poll(&p, 1, 0) != 0) return p.revents & POLLIN ? 1 : 0;
+    sched_yield();
+  } while (now_ns() < until);
+  return 0;
+}
+
+/** What is to be waited for of a command: its descriptors, and the loop's. As long as it is `new` not its pipes, which come to
+ * their end one by one just before it has ended itself: each would be a wake-up. */
+static int waits(struct command *c, struct pollfd *p, int new) {
   int n = 0;
   p[n++] = (struct pollfd){E.loop, POLLIN, 0};
-  for (int k = K_OUT; k <= K_PID; k++)
+  for (int k = new ? K_PID : K_OUT; k <= K_PID; k++)
     if (c->fd[k] >= 0) p[n++] = (struct pollfd){c->fd[k], POLLIN, 0};
   return n;
 }
@@ -51,20 +65,21 @@ static int may_wait(struct command *c) {
 /** Takes over a command that engine_start began itself: waits at most `max_ms` for its end, and leaves it to the engine's
  * thread where it goes on. Answers the bytes of frames that are there to be taken. */
 EXPORT int engine_settle(uint32_t handle, int max_ms) {
-  int64_t until = now_ns() + max_ms * 1000000LL;
+  int64_t began = now_ns(), until = began + max_ms * 1000000LL;
   struct pollfd p[4];
   pthread_mutex_lock(&lock);
   struct command *c;
   while ((c = find(handle)) && !c->closed && max_ms > 0 && may_wait(c)) {
-    int n = waits(c, p);
-    int64_t left = until - now_ns();
+    int64_t now = now_ns(), new = began + LONE_NS - now, left = until - now;
     if (left <= 0) break;
+    int n = waits(c, p, new > 0 && !c->exited);
+    if (new > 0 && new < left) left = new;
     struct timespec t = {left / 1000000000, left % 1000000000};
     pthread_mutex_unlock(&lock);
     int ready = ppoll(p, n, &t, NULL);
     pthread_mutex_lock(&lock);
     // The engine's thread may have seen its end meanwhile, as that of an orphan.
-    if (ready <= 0 || !(c = find(handle)) || c->closed) break;
+    if (ready < 0 || !(c = find(handle)) || c->closed) break;
     own_frames = 1;
     for (int i = 1; i < n; i++)
       for (int k = K_OUT; k <= K_PID; k++)

@@ -7,7 +7,7 @@
 // the status pipe: the nonce is new for each command and not known to the shell before the command is done, so that no
 // output can pass for it. The pipe stays open while the command runs: a shell that had it closed for that time could not put
 // it back where the command has lowered the limit of descriptors. What a command writes there is no report, and ends with
-// the line that the next report begins.
+// the form feed that the next report begins with. (With a line end bash would write each report in two parts.)
 
 export type DialectName = "bash" | "dash" | "ash" | "zsh" | "python";
 
@@ -84,7 +84,7 @@ function posix(parts: Parts): Dialect {
 }
 
 const functions = (printf: string, status: string, last = ""): string =>
-  `${STATUS_IS}() { return "$1"; }\n${REPORT}() { ${printf} '\\n%s %s\\n' "$1" "$?" >&${status}; ${last}}\n`;
+  `${STATUS_IS}() { return "$1"; }\n${REPORT}() { ${printf} '\\f%s %s\\n' "$1" "$?" >&${status}; ${last}}\n`;
 
 /** Interactive for real, which bash only is when it reads commands from its stdin. In a sourced file it behaves as in a
  * script: no "[1] 4711" for a background job. PS1 and the like are cleared after each command (a virtual environment

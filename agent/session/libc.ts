@@ -90,6 +90,11 @@ export function discard(end: number): void {
   while (Number(libc().read(end, ptr(scrap), scrap.length)) > 0);
 }
 
+/** What is in the pipe, as far as it goes in there. */
+export function readSome(end: number, into: Buffer): Buffer {
+  return into.subarray(0, Math.max(0, Number(libc().read(end, ptr(into), into.length))));
+}
+
 const count = new Int32Array(1);
 /** How many bytes wait in the pipe. */
 export function waiting(end: number): number {

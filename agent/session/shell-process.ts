@@ -13,6 +13,7 @@ import {
   makeMemoryFile,
   makeNonBlocking,
   makePipe,
+  readSome,
   setContent,
   waiting,
   writeSome,
@@ -40,10 +41,16 @@ export interface ShellOptions {
   group: Membership | undefined;
 }
 
-/** A status line is a nonce and up to three digits. */
-const MAX_STATUS_LINE = 64;
+/** A report is a form feed, a nonce and up to three digits. */
+const MAX_REPORT = 64;
+/** How long a report is waited for as soon as a line is sent: a built-in needs less. Where it did not come within that time,
+ * so many of the next lines are not waited for, twice as many each time. */
+const AWAIT_US = 150;
+const MAX_PASSED = 64;
+const said = Buffer.alloc(1024);
 
 export class ShellProcess {
+  readonly #engine: Engine;
   readonly #shell: SessionShell;
   readonly #listener: ShellListener;
   readonly #open: Set<number>;
@@ -51,6 +58,10 @@ export class ShellProcess {
   readonly #commands: number;
   readonly #text: number;
   readonly #statusEnd: number;
+  #unfinished = "";
+  /** Lines that are not waited for any more, and how many after the next that takes longer. */
+  #toPass = 0;
+  #passed = 1;
   readonly #status: PartReader;
   readonly #outputs: readonly OutputPipe[];
   readonly #ended = Promise.withResolvers<void>();
@@ -111,7 +122,7 @@ export class ShellProcess {
       closeAll(own);
       throw new FailedStart({ stage: 1, errno: -handle, detail: 0 });
     }
-    shell = new ShellProcess(options.shell, listener, {
+    shell = new ShellProcess(options.engine, options.shell, listener, {
       stdin: stdin.read,
       stdout: stdout.read,
       stderr: stderr.read,
@@ -129,7 +140,13 @@ export class ShellProcess {
     }
   }
 
-  private constructor(shell: SessionShell, listener: ShellListener, own: Record<Descriptor, number>) {
+  private constructor(
+    engine: Engine,
+    shell: SessionShell,
+    listener: ShellListener,
+    own: Record<Descriptor, number>,
+  ) {
+    this.#engine = engine;
     this.#shell = shell;
     this.#listener = listener;
     this.#open = new Set(Object.values(own));
@@ -165,6 +182,9 @@ export class ShellProcess {
     const whole = dialect.wrap?.(text) ?? text;
     setContent(this.#text, Buffer.from(whole.endsWith("\n") ? whole : `${whole}\n`));
     this.#send(dialect.run(line));
+    if (this.#toPass > 0) this.#toPass -= 1;
+    // After all that came with the request was looked at.
+    else queueMicrotask(() => this.#await());
   }
 
   /** Has it report `nonce`, when it comes to that. */
@@ -236,18 +256,32 @@ export class ShellProcess {
     if (this.#open.has(this.#commands)) writeSome(this.#commands, Buffer.from(text));
   }
 
+  /** Most lines that do little have been reported before the loop would sleep and be woken. */
+  #await(): void {
+    if (!this.#open.has(this.#statusEnd)) return;
+    if (this.#engine.awaits(this.#statusEnd, AWAIT_US)) {
+      this.#passed = 1;
+      this.#take(readSome(this.#statusEnd, said));
+      return;
+    }
+    this.#toPass = this.#passed;
+    this.#passed = Math.min(MAX_PASSED, this.#passed * 2);
+  }
+
   async #readStatus(): Promise<void> {
-    let rest = "";
     for (;;) {
       const { value, done } = await this.#status.read().catch(() => ({ value: undefined, done: true }));
       if (done || value === undefined) return;
-      const lines = (rest + Buffer.from(value).toString("latin1")).split("\n");
-      rest = lines.pop() ?? "";
-      if (rest.length > MAX_STATUS_LINE) rest = "";
-      for (const line of lines) {
-        const [nonce = "", status] = line.split(" ");
-        this.#listener.report(nonce, Number(status));
-      }
+      this.#take(Buffer.from(value.buffer, value.byteOffset, value.length));
+    }
+  }
+
+  #take(bytes: Buffer): void {
+    const lines = (this.#unfinished + bytes.toString("latin1")).split("\n");
+    this.#unfinished = (lines.pop() ?? "").slice(-MAX_REPORT);
+    for (const line of lines) {
+      const [nonce = "", status] = line.slice(line.lastIndexOf("\f") + 1).split(" ");
+      this.#listener.report(nonce, Number(status));
     }
   }
 
