@@ -198,6 +198,21 @@ describe("the whole tree ends", () => {
     expect(all.tree("mine", 10, 1).sort()).toEqual([10, 11, 12, 13]);
     expect(all.tree("none", 20, 1).sort()).toEqual([11, 12, 13]);
   });
+
+  test("the leader is asked to end first, then its children: a shell whose child ends before it goes on to its next command", () => {
+    const all = new Processes(
+      [
+        { pid: 5, parent: 30, session: 30 }, // pids have begun anew
+        { pid: 30, parent: 1, session: 30 },
+        { pid: 31, parent: 30, session: 30 },
+        { pid: 32, parent: 31, session: 32 },
+      ].map((each) => ({ ...each, ids: ["mine"] })),
+    );
+    const tree = all.tree("mine", 30, 1);
+    expect(tree[0]).toBe(30);
+    expect(tree.indexOf(31)).toBeLessThan(tree.indexOf(32));
+    expect(tree.toSorted()).toEqual([30, 31, 32, 5]);
+  });
 });
 
 describe("signals from outside", () => {

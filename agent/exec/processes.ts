@@ -73,8 +73,8 @@ export class Processes {
     }
   }
 
-  /** Who belongs to the command `id` whose leader is or was `leader`: by session, by marker, and all that descends from
-   * those, but for `spared`. */
+  /** Who belongs to the command `id` whose leader is or was `leader`, which comes first: by session, by marker, and all that
+   * descends from those, but for `spared`. */
   tree(id: string, leader: number, spared = process.pid): number[] {
     const first = this.#alive.has(leader) ? [leader] : [];
     return this.#with(
@@ -88,14 +88,13 @@ export class Processes {
     return this.#with(this.#children.get(pid) ?? [], pid);
   }
 
+  /** Parents before their children: one whose child is ended first would go on to its next command. */
   #with(first: readonly number[], spared: number): number[] {
     const members = new Set<number>();
-    const queue = [...first];
-    for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
-      if (next === spared || members.has(next)) continue;
-      members.add(next);
-      queue.push(...(this.#children.get(next) ?? []));
-    }
+    for (const pid of first) if (pid !== spared) members.add(pid);
+    // A set's own loop goes on to what is added meanwhile.
+    for (const pid of members)
+      for (const child of this.#children.get(pid) ?? []) if (child !== spared) members.add(child);
     return [...members];
   }
 }
