@@ -18,6 +18,7 @@ import { Deadlines } from "./deadlines.ts";
 import type { OpenIntake } from "./intake.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
+import { onAbort } from "./on-abort.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
 import { LinkProtocol, type MsgArg, type ReconnectDelays } from "./protocol.ts";
 import { canceled, closedError, Requests, SingleRequest } from "./requests.ts";
@@ -135,7 +136,7 @@ export class NatsLink implements Link {
       const late = () => reject(new Error(`no connection within ${connectTimeoutMs} ms`));
       clear = after(connectTimeoutMs, late);
     });
-    signal?.addEventListener("abort", abort);
+    const unhear = onAbort(signal, abort);
     if (signal?.aborted === true) abort();
     try {
       await Promise.race([this.#protocol.dialLoop(), givenUp]);
@@ -149,7 +150,7 @@ export class NatsLink implements Link {
       throw new ConnectionError(`no NATS server to be had at ${relay ?? urls.join(", ")}: ${why}`, { cause });
     } finally {
       clear?.();
-      signal?.removeEventListener("abort", abort);
+      unhear();
       this.#giveUp = undefined;
     }
   }

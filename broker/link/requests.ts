@@ -8,6 +8,7 @@ import {
 } from "../contract/core.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import type { Message } from "./link.ts";
+import { onAbort } from "./on-abort.ts";
 
 /** One request or stream under way. */
 export interface Pending extends Deadline {
@@ -108,7 +109,7 @@ export class SingleRequest implements Pending {
   readonly #responder: string;
   readonly #timeoutMs: number;
   readonly #requests: Requests;
-  readonly #signal: AbortSignal | undefined;
+  readonly #unhear: () => void;
   #resolve!: (message: Message) => void;
   #reject!: (error: SandmeshError) => void;
 
@@ -123,21 +124,18 @@ export class SingleRequest implements Pending {
     this.#responder = responder;
     this.#timeoutMs = timeoutMs;
     this.#requests = requests;
-    this.#signal = signal;
     this.promise = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
     this.number = requests.add(this);
     requests.deadlines.set(this, timeoutMs);
-    signal?.addEventListener("abort", this.#aborted);
+    this.#unhear = onAbort(signal, () => this.failed(canceled(this.#responder)));
   }
-
-  readonly #aborted = () => this.failed(canceled(this.#responder));
 
   #settle(): void {
     this.#requests.remove(this.number, this);
-    this.#signal?.removeEventListener("abort", this.#aborted);
+    this.#unhear();
   }
 
   answered(message: Message): void {

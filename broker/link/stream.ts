@@ -2,6 +2,7 @@
 import { BusyError, type SandmeshError } from "../contract/core.ts";
 import type { Deadline } from "./deadlines.ts";
 import type { AnswerStream, Message } from "./link.ts";
+import { onAbort } from "./on-abort.ts";
 import { canceled, overdue, type Pending, type Requests, unreachable } from "./requests.ts";
 
 /** What may wait for the reader. Credit keeps a stream below a part of it; what passes it has ignored its credit. */
@@ -25,7 +26,7 @@ export class Answers implements AnswerStream, AsyncIterator<Message>, Pending {
   readonly #requests: Requests;
   readonly #responder: string;
   readonly #timeoutMs: number;
-  readonly #signal: AbortSignal | undefined;
+  readonly #unhear: () => void;
   #buffer: Message[] = [];
   /** Those before it have been read. */
   #head = 0;
@@ -46,14 +47,11 @@ export class Answers implements AnswerStream, AsyncIterator<Message>, Pending {
     this.#requests = requests;
     this.#responder = responder;
     this.#timeoutMs = timeoutMs;
-    this.#signal = signal;
     this.number = requests.add(this);
     this.token = tokenOf(this.number);
     requests.deadlines.set(this, timeoutMs);
-    signal?.addEventListener("abort", this.#aborted);
+    this.#unhear = onAbort(signal, () => this.failed(canceled(this.#responder)));
   }
-
-  readonly #aborted = () => this.failed(canceled(this.#responder));
 
   answered(message: Message): void {
     this.#requests.deadlines.clear(this);
@@ -95,7 +93,7 @@ export class Answers implements AnswerStream, AsyncIterator<Message>, Pending {
   #end(): void {
     this.#ended = true;
     this.#requests.remove(this.number, this);
-    this.#signal?.removeEventListener("abort", this.#aborted);
+    this.#unhear();
   }
 
   next(): Promise<IteratorResult<Message>> {

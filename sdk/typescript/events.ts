@@ -10,6 +10,7 @@ import {
   runEventSubject,
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
+import { onAbort } from "../../broker/link/on-abort.ts";
 import { given, nothingElse } from "./arguments.ts";
 import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
@@ -56,7 +57,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
       : kinds.map((what) => runEventSubject(link.tenant, run, what));
   const subscriptions = subjects.map((subject) => link.subscribe(subject, take));
   const stop = () => wake();
-  signal?.addEventListener("abort", stop);
+  const unhear = onAbort(signal, stop);
   const heed = link.onGone(stop);
   void link.closed.then(stop);
   try {
@@ -71,7 +72,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
         });
     }
   } finally {
-    signal?.removeEventListener("abort", stop);
+    unhear();
     heed();
     for (const subscription of subscriptions) subscription.unsubscribe();
   }

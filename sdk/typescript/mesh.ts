@@ -14,6 +14,7 @@ import {
   SandboxLostError,
   type SandboxView,
 } from "../../broker/contract/index.ts";
+import { onAbort } from "../../broker/link/on-abort.ts";
 import { acquire } from "./acquire.ts";
 import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
@@ -156,7 +157,7 @@ export class Mesh implements AsyncDisposable {
     this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
     const either = stopWith(signal);
-    closing.addEventListener("abort", either.stop);
+    const unhear = onAbort(closing, either.stop);
     if (closing.aborted) either.stop();
     this.#tenure.enter(run, leaseMs);
     let grant: Awaited<ReturnType<typeof acquire>> | undefined;
@@ -171,7 +172,7 @@ export class Mesh implements AsyncDisposable {
         id !== undefined,
       );
     } finally {
-      closing.removeEventListener("abort", either.stop);
+      unhear();
       either.end();
       lifeline = this.#tenure.leave(run, grant);
     }

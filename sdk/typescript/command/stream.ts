@@ -5,6 +5,7 @@ import {
   InvalidRequestError,
   type SandmeshError,
 } from "../../../broker/contract/index.ts";
+import { onAbort } from "../../../broker/link/on-abort.ts";
 import { onlySignal } from "../arguments.ts";
 import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
@@ -64,14 +65,14 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
   async drain(options: Abortable = {}): Promise<CommandEnd> {
     const { signal } = onlySignal(options);
     const abort = () => this.#follower.stop(canceledBy(signal));
-    signal?.addEventListener("abort", abort);
+    const unhear = onAbort(signal, abort);
     if (signal?.aborted === true) abort();
     try {
       for await (const _ of this) {
         // Only the end matters.
       }
     } finally {
-      signal?.removeEventListener("abort", abort);
+      unhear();
     }
     return await this.end;
   }

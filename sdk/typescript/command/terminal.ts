@@ -1,5 +1,6 @@
 // A command on a terminal of its own, for people and for full-screen programs.
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
+import { onAbort } from "../../../broker/link/on-abort.ts";
 import { given, onlySignal } from "../arguments.ts";
 import type { Abortable } from "../files/files.ts";
 import { defined } from "../spec.ts";
@@ -84,9 +85,8 @@ export async function openTerminal(box: Box, options: TerminalOptions): Promise<
 /** The terminal of a command that ends when the signal aborts; it may have done so already. */
 function endedBy(signal: AbortSignal | undefined, box: Box, command: Command): Terminal {
   const abort = () => cancelBehind(box, command.id);
-  const over = () => signal?.removeEventListener("abort", abort);
   // In front of the output's own, which says that it is over.
-  signal?.addEventListener("abort", abort);
+  const over = onAbort(signal, abort);
   try {
     const terminal = new Terminal(command, signal);
     terminal.output.end.then(over, over);

@@ -169,6 +169,36 @@ const scenarios = {
     await mesh.close();
     say("closed");
   },
+  /** Much of all kinds waits with one signal, until it aborts; nobody answers but the pool. */
+  async oneSignal() {
+    const mesh = await connect();
+    const control = new AbortController();
+    const { signal } = control;
+    const boxes = await mesh.run().acquireMany(16, { image: "host", signal });
+    await Promise.all(boxes.map(() => mesh.status({ signal })));
+    const read = async (all) => {
+      for await (const _ of all);
+    };
+    const waiting = boxes.flatMap((box) => [
+      box.exec("true", { signal }),
+      box.stream("true", { signal }).drain({ signal }),
+      box.start("true", { signal }),
+      box.terminal({ signal }),
+      box.shell({ signal }),
+      box.files.read("x", { signal }),
+      box.files.write("x", "y", { signal }),
+      box.files.upload(".", "x", { signal }),
+      read(mesh.events({ signal })),
+      mesh.acquire({ image: "no such image", signal }),
+    ]);
+    const ended = Promise.allSettled(waiting);
+    await mesh.status();
+    control.abort();
+    const failed = (await ended).map(({ reason }) => reason?.code ?? "none");
+    say("aborted", { all: failed.length, codes: [...new Set(failed)] });
+    await mesh.close();
+    say("closed");
+  },
   /** One of each of the main things. */
   async core() {
     const mesh = await connect();

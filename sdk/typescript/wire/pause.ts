@@ -1,5 +1,6 @@
 // A wait that an AbortSignal cuts short, and what an aborted one throws.
 import { CanceledError, type ErrorDetail } from "../../../broker/contract/index.ts";
+import { onAbort } from "../../../broker/link/on-abort.ts";
 import { unlessAborted as unlessSignalAborts } from "../../../broker/link/unless-aborted.ts";
 
 /** What a call whose caller's signal has aborted throws, with the signal's reason as the cause. */
@@ -14,9 +15,9 @@ export function stopWith(signal: AbortSignal | undefined): {
 } {
   const control = new AbortController();
   const stop = () => control.abort(signal?.reason);
-  signal?.addEventListener("abort", stop);
+  const end = onAbort(signal, stop);
   if (signal?.aborted === true) stop();
-  return { signal: control.signal, stop, end: () => signal?.removeEventListener("abort", stop) };
+  return { signal: control.signal, stop, end };
 }
 
 /** Resolves after `ms`, or as soon as `signal` aborts; never rejects. */
@@ -25,11 +26,11 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
+      unhear();
       resolve();
     };
     const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done);
+    const unhear = onAbort(signal, done);
   });
 }
 

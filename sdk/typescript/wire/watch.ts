@@ -2,6 +2,7 @@
 // which closes the stream that is being read.
 import { DeadlineError, type SandmeshError, type Started } from "../../../broker/contract/index.ts";
 import type { AnswerStream } from "../../../broker/link/link.ts";
+import { onAbort } from "../../../broker/link/on-abort.ts";
 import type { Box } from "./box.ts";
 import { seconds } from "./caller.ts";
 import { saying } from "./lost.ts";
@@ -41,7 +42,7 @@ export class Watch implements Waiting {
   readonly #box: Box;
   readonly #options: WatchOptions;
   readonly #unsubscribe: () => void;
-  readonly #abort = () => this.stop(canceled(this.#options));
+  readonly #unhear: () => void;
   #stream: AnswerStream | undefined;
   #failure: SandmeshError | undefined;
   #heardAt = Date.now();
@@ -62,7 +63,7 @@ export class Watch implements Waiting {
     if (options.signal?.aborted === true) throw canceled(options);
     this.#silence = new Silence(box, () => this.#stream?.close());
     this.#unsubscribe = box.lifeline.onLost((error) => this.#lost(error));
-    options.signal?.addEventListener("abort", this.#abort);
+    this.#unhear = onAbort(options.signal, () => this.stop(canceled(options)));
     box.pulse.add(this);
   }
 
@@ -91,7 +92,7 @@ export class Watch implements Waiting {
   end(): void {
     this.#silence.end();
     this.#unsubscribe();
-    this.#options.signal?.removeEventListener("abort", this.#abort);
+    this.#unhear();
     this.#box.pulse.delete(this);
     this.#stream?.close();
   }
