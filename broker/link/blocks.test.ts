@@ -34,6 +34,18 @@ test("what waits for its next use is bounded, and kept of the size that is in us
   }
 });
 
+test("memory for a chunk serves a chunk with what stands around it, too: otherwise what one kind of stream left is in the other's way", () => {
+  const blocks = Array.from({ length: 64 }, () => takeBlock(BYTES));
+  const given = new Set(blocks.map(({ buffer }) => buffer));
+  for (const block of blocks) giveBlock(block);
+  for (let i = 0; i < 20; i++) {
+    const [whole, message] = [takeBlock(BYTES), takeBlock(BYTES + 300)];
+    expect([given.has(whole.buffer), given.has(message.buffer)]).toEqual([true, true]);
+    giveBlock(message);
+    giveBlock(whole);
+  }
+});
+
 test("a message's memory that is used again once the connection is idle, and not before, changes no message", async () => {
   await using server = await testServer();
   const user = await server.user("acme", "ann");

@@ -3,8 +3,11 @@
 
 /** A smaller one costs less anew than its keeping. */
 const LEAST_BYTES = 48 * 1024;
-/** Sizes are multiples of it, so that few kinds of them are kept. */
+/** Sizes are multiples of it, so that few kinds of them are kept; */
 const GRAIN_BYTES = 16 * 1024;
+/** and all that holds a greatest chunk, with what stands around it or without, is of one. */
+const CHUNK_BYTES = 256 * 1024 + GRAIN_BYTES;
+const LEAST_CHUNK_BYTES = 192 * 1024;
 /** Of those that wait for their next use. */
 const MAX_SPARE_BYTES = 2 * 1024 * 1024;
 
@@ -15,7 +18,8 @@ const lent = new WeakSet<ArrayBufferLike>();
 /** Memory of so many bytes, whose content is anything. */
 export function takeBlock(length: number): Buffer {
   if (length < LEAST_BYTES) return Buffer.allocUnsafeSlow(length);
-  const size = Math.ceil(length / GRAIN_BYTES) * GRAIN_BYTES;
+  const isChunk = length > LEAST_CHUNK_BYTES && length <= CHUNK_BYTES;
+  const size = isChunk ? CHUNK_BYTES : Math.ceil(length / GRAIN_BYTES) * GRAIN_BYTES;
   let block = spare.get(size)?.pop();
   if (block === undefined) block = Buffer.allocUnsafeSlow(size);
   else spareBytes -= size;
@@ -34,12 +38,13 @@ export function giveBlock(data: Uint8Array): void {
   const { buffer } = data;
   if (!lent.delete(buffer)) return;
   const size = buffer.byteLength;
-  let kept = spare.get(size);
+  const kept = spare.get(size);
   if (spareBytes + size > MAX_SPARE_BYTES) {
-    if (kept !== undefined && kept.length > 0) return;
     // What is in use now takes the place of what was.
     dropBlocks();
-    kept = undefined;
+    spareBytes = size * (kept?.length ?? 0);
+    if (kept !== undefined) spare.set(size, kept);
+    if (spareBytes + size > MAX_SPARE_BYTES) return;
   }
   spareBytes += size;
   if (kept === undefined) spare.set(size, [Buffer.from(buffer)]);
