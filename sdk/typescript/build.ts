@@ -3,17 +3,23 @@
 // both shared, the bundler gave every name that is public a number (`NoMeshError2`).
 import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 
 const HERE = import.meta.dir;
 const ROOT = join(HERE, "..", "..");
 
 /** Throws where it does not build. */
 export async function build(folder: string): Promise<void> {
+  await bundle(join(HERE, "mod.ts"), folder);
+  await declarations(join(folder, "types"));
+}
+
+/** A module that has the SDK in it, as one file, and the renewing thread's beside it. Answers the first one's path. */
+export async function bundle(entry: string, folder: string): Promise<string> {
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
   await Bun.build({
-    entrypoints: [join(HERE, "mod.ts"), join(HERE, "renew", "worker.ts")],
+    entrypoints: [entry, join(HERE, "renew", "worker.ts")],
     outdir: folder,
     target: "node",
     format: "esm",
@@ -21,8 +27,9 @@ export async function build(folder: string): Promise<void> {
     sourcemap: "linked",
     naming: "[name].[ext]",
   });
-  await nameWorker(join(folder, "mod.js"));
-  await declarations(join(folder, "types"));
+  const file = join(folder, `${basename(entry, ".ts")}.js`);
+  await nameWorker(file);
+  return file;
 }
 
 /** Bundlers look for the file that is named. As long as before, so that the source map stays true. */

@@ -12,7 +12,7 @@ async function acquireAll(run: ReturnType<typeof mesh.run>): Promise<void> {
   let lost = 0;
   const one = async (): Promise<void> => {
     try {
-      const box = await run.acquire({ image: "simulated", timeout: "10m", lease: leaseMs });
+      const box = await run.acquire({ image: "simulated", timeout: "30m", lease: leaseMs });
       await box.exec(["true"], { check: true });
       granted.push({ sandbox: box.id, at: Date.now() });
     } catch (error) {

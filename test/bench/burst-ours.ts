@@ -4,6 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
+import { bundle } from "../../sdk/typescript/build.ts";
 import { percentile, progress, round } from "./bench.ts";
 import { countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
 import { kubectl } from "./burst-kubectl.ts";
@@ -52,7 +53,7 @@ async function allowPool({ placement }: BurstOptions): Promise<() => Promise<voi
 
 const startMesh = ({ n, placement }: BurstOptions): Promise<BurstMesh> =>
   BurstMesh.start({
-    pool: { maxBooting: n, bootTimeoutMs: 600_000 },
+    pool: { maxBooting: n, bootTimeoutMs: 1_800_000 },
     kubernetes: {
       placement,
       directNodes: NODES_LABEL,
@@ -62,12 +63,15 @@ const startMesh = ({ n, placement }: BurstOptions): Promise<BurstMesh> =>
     },
   });
 
+/** As whoever has the built package runs it. */
+const buildClient = (): Promise<string> =>
+  bundle(join(import.meta.dir, "acquire-client.ts"), join(import.meta.dir, "../../dist/burst-client"));
+
 class Clients {
   readonly #all;
 
-  constructor({ n, clients }: BurstOptions, cluster: BurstMesh) {
+  constructor({ n, clients }: BurstOptions, cluster: BurstMesh, script: string) {
     const env = { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials };
-    const script = join(import.meta.dir, "acquire-client.ts");
     this.#all = Array.from({ length: clients }, (_, i) => {
       const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
       const argv = [process.execPath, script, String(share), String(LEASE_MS)];
@@ -129,7 +133,7 @@ export async function ourBurst(options: BurstOptions) {
   try {
     cluster = await startMesh(options);
     kubelets = await startKubelets(cluster.mesh);
-    clients = new Clients(options, cluster);
+    clients = new Clients(options, cluster, await buildClient());
     await clients.connected();
     return await measured(options, cluster, kubelets, clients);
   } finally {

@@ -41,6 +41,12 @@ const LONG_MS = 3600_000;
 /** A pod a tenth of a second, and some for a machine that does other things: then it hangs. */
 const patienceMs = (n: number): number => 60_000 + n * 100;
 
+/** What a pod has whose program is the daemon: without it there would be none to answer. */
+const MOUNTED = {
+  volumes: [{ name: "daemon", image: { reference: "simulated", pullPolicy: "Never" } }],
+  mounts: [{ name: "daemon", mountPath: "/daemon", readOnly: true }],
+};
+
 const podOf = (name: string, labels: Record<string, string>, bootstrap: object | undefined) => ({
   apiVersion: "v1",
   kind: "Pod",
@@ -52,6 +58,7 @@ const podOf = (name: string, labels: Record<string, string>, bootstrap: object |
     enableServiceLinks: false,
     restartPolicy: "Never",
     terminationGracePeriodSeconds: 1,
+    ...(bootstrap === undefined ? {} : { volumes: MOUNTED.volumes }),
     containers: [
       {
         name: "sandbox",
@@ -59,7 +66,10 @@ const podOf = (name: string, labels: Record<string, string>, bootstrap: object |
         command: ["/bin/true"],
         ...(bootstrap === undefined
           ? {}
-          : { env: [{ name: "SANDMESH_BOOTSTRAP", value: JSON.stringify(bootstrap) }] }),
+          : {
+              env: [{ name: "SANDMESH_BOOTSTRAP", value: JSON.stringify(bootstrap) }],
+              volumeMounts: MOUNTED.mounts,
+            }),
       },
     ],
   },

@@ -1,7 +1,7 @@
-// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once]`: N sandboxes at once, by
-// CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons twice, and ours
+// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once] [--no-plain]`: N sandboxes
+// at once, by CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons twice, and ours
 // twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean
-// over the rounds.   --once: no second bursts, for numbers where each takes minutes.
+// over the rounds.   For numbers where each takes minutes: --once, no second bursts; --no-plain, none of pods without daemons.
 
 import { progress, round } from "./bench.ts";
 import type { Cpu } from "./burst-account.ts";
@@ -11,33 +11,31 @@ import { type BurstOptions, ourBurst } from "./burst-ours.ts";
 import { type Floor, plainBurst, type WiredFloor, wiredBursts } from "./burst-plain.ts";
 import { inTime } from "./burst-wait.ts";
 
-const USAGE = "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once]";
+const USAGE =
+  "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once] [--no-plain]";
 /** As test/cluster/kwok makes them. */
 const PODS_A_NODE = 500;
 /** Longer than all its parts may take; something is broken that none of them foresees. */
-const ALL_MS = 3600_000;
+const ALL_MS = 2 * 3600_000;
 
 function parsed() {
   const numbers: number[] = [];
   let placement: BurstOptions["placement"] = "scheduler";
   let rounds = 2;
-  let once = false;
+  const flags = { "--once": false, "--no-plain": false };
   for (let words = process.argv.slice(2); words.length > 0; ) {
     const [word = "", ...rest] = words;
     const [next = ""] = rest;
     words = word === "--placement" || word === "--rounds" ? rest.slice(1) : rest;
     if (word === "--json") continue;
-    if (word === "--once") {
-      once = true;
-      continue;
-    }
-    if (word === "--placement" && (next === "scheduler" || next === "direct")) placement = next;
+    if (word === "--once" || word === "--no-plain") flags[word] = true;
+    else if (word === "--placement" && (next === "scheduler" || next === "direct")) placement = next;
     else if (word === "--rounds" && /^[1-9]\d*$/.test(next)) rounds = Number(next);
     else if (/^[1-9]\d*$/.test(word) && numbers.length < 2) numbers.push(Number(word));
     else throw new Error(`cannot read ${word} ${next}; usage: ${USAGE}`);
   }
   const [n = 500, clients = 8] = numbers;
-  return { n, clients, placement, rounds, once };
+  return { n, clients, placement, rounds, once: flags["--once"], noPlain: flags["--no-plain"] };
 }
 
 async function roomFor(n: number): Promise<void> {
@@ -69,16 +67,20 @@ function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly Wir
 }
 
 async function burst() {
-  const { n, clients, placement, rounds, once } = parsed();
+  const { n, clients, placement, rounds, once, noPlain } = parsed();
   await roomFor(n);
   const plain: Floor[] = [];
   const wired: WiredFloor[] = [];
   const wiredAgain: WiredFloor[] = [];
   const ours: Awaited<ReturnType<typeof ourBurst>>[] = [];
   for (let i = 0; i < rounds; i++) {
-    progress(`round ${i + 1} of ${rounds}: ${n} plain pods`);
-    plain.push(await plainBurst(n));
-    progress(`  ${JSON.stringify(plain.at(-1))}; ${n} plain pods with daemons`);
+    progress(`round ${i + 1} of ${rounds}`);
+    if (!noPlain) {
+      progress(`  ${n} plain pods`);
+      plain.push(await plainBurst(n));
+      progress(`  ${JSON.stringify(plain.at(-1))}`);
+    }
+    progress(`  ${n} plain pods with daemons`);
     const [cold, warm] = await wiredBursts(n, once);
     wired.push(cold);
     if (warm !== undefined) wiredAgain.push(warm);
@@ -90,7 +92,8 @@ async function burst() {
   const of = (pick: (each: Ours) => number | undefined): number[] =>
     ours.map(pick).filter((each) => each !== undefined);
   const seconds = (floors: readonly Pick<Floor, "allS">[]) => floors.map(({ allS }) => round(allS, 2));
-  const [plainS, wiredS] = [mean(seconds(plain)), mean(seconds(wired))];
+  const plainS = noPlain ? undefined : mean(seconds(plain));
+  const wiredS = mean(seconds(wired));
   const allS = mean(of((each) => each.all_s));
   const oursAgain = ours.flatMap(({ again }) => again ?? []);
   const again = once ? undefined : ratios(oursAgain, wiredAgain);
@@ -107,7 +110,7 @@ async function burst() {
       ours.map((each) => ({ allS: each.all_s, cpu: each.cpu })),
       wired,
     ),
-    ratio_plain: round(allS / plainS, 2),
+    ratio_plain: plainS && round(allS / plainS, 2),
     writes_ours_per_sandbox: mean(of((each) => each.writes_ours_per_sandbox)),
     writes_all_per_sandbox: mean(of((each) => each.writes_all_per_sandbox)),
     lost: sum(of((each) => each.lost)),
@@ -128,7 +131,7 @@ async function burst() {
     again_ratio_used: again?.ratio_used,
     again_cpu_ratio: again?.cpu_ratio,
     again_cpu_ratio_used: again?.cpu_ratio_used,
-    cpu_ratio_plain: round(cpuOf(ours) / cpuOf(plain), 2),
+    cpu_ratio_plain: noPlain ? undefined : round(cpuOf(ours) / cpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
     again_cpu_s: oursAgain.at(-1)?.cpu,
     wired_cpu_s: wired.at(-1)?.cpu,
