@@ -19,7 +19,7 @@ from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .burst import acquire_many
 from .closing import give_back_all, while_present
-from .errors import ConnectionError, NotFoundError, PermissionDeniedError, SandboxLostError
+from .errors import ConnectionError, NotFoundError, PermissionDeniedError, SandboxLostError, SandmeshError
 from .events import Event, What, events
 from .runs import Run
 from .sandboxes import Sandbox, SandboxInfo, grant_of, info_of
@@ -180,6 +180,7 @@ class Mesh:
 
     async def _release(self, sandbox: Sandbox) -> None:
         """For the sandbox itself."""
+        self._check_home()
         box = sandbox._box
         box.lifeline.fail(SandboxLostError(f"sandbox {box.id} was released", sandbox=box.id, reason="released"))
         if sandbox.grant is None:
@@ -190,6 +191,7 @@ class Mesh:
             await self.release(lease=sandbox.grant.lease)
 
     async def _close_run(self, run: str) -> None:
+        self._check_home()
         # Closing has released what this connection held of it, or is doing so.
         if self._closing is not None:
             await asyncio.shield(self._closing)
@@ -272,6 +274,7 @@ class Mesh:
         the pool has taken the duty. Returns the number of sandboxes that it ended. Releasing what is gone succeeds;
         with ``must_exist`` a sandbox or lease that the pool never had, or that ended so long ago that it is forgotten,
         is a NotFoundError. Raises ConnectionError where the server has been away for 10 s; the lease ends it then."""
+        self._caller.link.check_home()
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
         ours = [held for held in self._tenure.held if held.sandbox == sandbox or held.lease == lease or held.run == run]
@@ -312,9 +315,11 @@ class Mesh:
     async def close(self) -> None:
         """Releases all that this connection holds, waits until it is gone, and closes. Does nothing the second time.
         Raises, when it is closed, what kept a release from being verified, naming the sandboxes; where the server has
-        gone that is after 10 s."""
+        gone that is after 10 s; and ConnectionError in another event loop, where nothing is done. What was not released
+        is tried again at the process's exit, if that comes within its lease."""
         if self._caller.link.foreign:
             return
+        self._check_home()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         # A cancelled caller does not leave sandboxes behind half-way.
@@ -323,11 +328,20 @@ class Mesh:
     async def _close(self) -> None:
         try:
             await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer.own_run, self.release)
-        finally:
             self._renewer.stop()
+        except BaseException as error:
+            # Cancelled, as at the end of asyncio.run, it has hardly begun.
+            self._renewer.rest(tried=isinstance(error, SandmeshError))
+            raise
+        finally:
             self._pulse.close()
             await self._caller.link.close()
-            await asyncio.to_thread(self._renewer.join, 2.0)
+        await asyncio.to_thread(self._renewer.join, 2.0)
+
+    def _check_home(self) -> None:
+        """Of a close that came to its end the result can be had anywhere."""
+        if self._closing is None or not self._closing.done() or self._closing.cancelled():
+            self._caller.link.check_home()
 
     def _throw_if_closing(self) -> None:
         if self._closing is not None:

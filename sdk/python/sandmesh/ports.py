@@ -68,7 +68,8 @@ async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, wr
 class Forward:
     """Where to connect to. ``close``, or the end of the ``async with`` block, ends listening and all connections."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, box: Box, host: str) -> None:
+        self._box = box
         self.host = host
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,6 +81,7 @@ class Forward:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self._box.caller.link.check_home()
         stop, self._stop = self._stop, None
         if stop is not None:
             await stop()
@@ -109,7 +111,7 @@ async def open_forward(box: Box, port: int, host: str, local_port: int, local_ho
     target = {"type": "connect", "host": host, "port": port}
     check_arguments("sandbox.exec.request", {"port": target})
     _check_local(local_host, local_port, 0)
-    forward = Forward(local_host)
+    forward = Forward(box, local_host)
     try:
         server = await asyncio.start_server(
             lambda reader, writer: forward._begin(_join(box, target, reader, writer)), local_host, local_port
@@ -129,7 +131,7 @@ async def open_forward(box: Box, port: int, host: str, local_port: int, local_ho
 
 async def open_exposed(box: Box, local_port: int, port: int, host: str, local_host: str) -> Forward:
     _check_local(local_host, local_port, 1)
-    forward = Forward(host)
+    forward = Forward(box, host)
     listener = _open(box, {"type": "listen", "host": host, "port": port})
     said = asyncio.Queue[int]()
 

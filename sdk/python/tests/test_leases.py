@@ -330,6 +330,144 @@ def test_what_is_being_acquired_is_not_left_by_a_process_that_ends(backend: Back
         assert mesh.status()["queued"] == 0
 
 
+EXECUTING = """
+import asyncio, signal, sys, sandmesh
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+async def wait_in(mesh):
+    box = await mesh.acquire("host")
+    running = [asyncio.create_task(box.exec("sleep 600")) for _ in range(4)]
+    while sum(command.running for command in await box.commands()) < 4:
+        pass
+    print("running", flush=True)
+    await asyncio.gather(*running)
+
+async def main():
+    await wait_in(await sandmesh.connect())
+
+async def main_with():
+    async with sandmesh.connect() as mesh:
+        await wait_in(mesh)
+"""
+
+
+@pytest.mark.parametrize("program", ["main"])
+def test_asyncio_has_nothing_to_complain_of_at_a_sys_exit_while_commands_are_waited_for(
+    local: Backend, program: str
+) -> None:
+    argv = [sys.executable, "-c", f"{EXECUTING}asyncio.run({program}())"]
+    with subprocess.Popen(
+        argv, env=local.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert first_line(process) == "running"
+            process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=30) == ("", "")
+            assert process.returncode == 143
+        finally:
+            process.kill()
+    assert local.made == []
+
+
+OTHER_LOOP = """
+import asyncio, sandmesh
+
+async def hold():
+    mesh = await sandmesh.connect()
+    run = mesh.run("whole")
+    box, _other = await mesh.acquire("host"), await run.acquire("host")
+    stream = box.stream("sleep 600")
+    await anext(aiter(box.stream("echo begun; sleep 600")))
+    return {
+        "forward": await box.forward(1), "expose": await box.expose(1), "stream": stream, "shell": await box.shell(),
+        "terminal": await box.terminal(), "box": box, "run": run, "mesh": mesh,
+    }
+
+async def leave(it):
+    if hasattr(it, "__aexit__"):
+        async with it:
+            pass
+
+async def call(method):
+    await method()
+
+held = asyncio.run(hold())
+ways = {name: leave(it) for name, it in held.items()}
+ways |= {"release": call(held["box"].release), "release run": call(held["run"].release)}
+for name, way in (ways | {"close": call(held["mesh"].close)}).items():
+    try:
+        asyncio.run(way)
+        print(name, "passed")
+    except sandmesh.ConnectionError as error:
+        print(name, "told" if "another event loop" in str(error) else error)
+print("lost", held["box"].lost)
+"""
+
+
+def test_closing_in_another_loop_is_told_and_leaves_what_is_held_to_the_exit(local: Backend) -> None:
+    program = run_program(local, OTHER_LOOP)
+    said, _ = program.communicate(timeout=40)
+    names = (
+        "forward",
+        "expose",
+        "stream",
+        "shell",
+        "terminal",
+        "box",
+        "run",
+        "mesh",
+        "release",
+        "release run",
+        "close",
+    )
+    # Of a stream nothing is left to end there.
+    ends = {name: "passed" if name == "stream" else "told" for name in names}
+    assert said.splitlines() == [*(f"{name} {end}" for name, end in ends.items()), "lost None"]
+    assert local.made == []
+
+
+def test_a_close_that_is_cut_short_is_finished_at_the_exit(backend: Backend) -> None:
+    backend.order("script", remove_failures=2)
+    program = run_program(
+        backend,
+        "import asyncio, sandmesh\n"
+        "async def main():\n"
+        "    mesh = await sandmesh.connect()\n"
+        "    await asyncio.gather(mesh.acquire('host'), mesh.run('whole').acquire('host'))\n"
+        "    closing = asyncio.create_task(mesh.close())\n"
+        "    while mesh._closing is None or not mesh._caller.link._streams:\n"
+        "        await asyncio.sleep(0)\n"
+        "    print('closing', flush=True)\n"
+        "asyncio.run(main())\n",
+    )
+    assert first_line(program) == "closing"
+    assert program.wait(30) == 0
+    assert backend.made == []
+
+
+def test_what_a_close_could_not_release_is_released_at_the_exit_where_the_server_is_back(own_backend: Backend) -> None:
+    program = run_program(
+        own_backend,
+        "import sandmesh.closing, time\n"
+        "sandmesh.closing.ABSENT_S = 1.0\n"
+        "mesh = sandmesh.sync.connect()\n"
+        "mesh.acquire('host')\n"
+        "renewer = mesh._mesh._renewer\n"
+        "while renewer._caller is None: time.sleep(0.01)\n"
+        "print('holding', flush=True)\n"
+        "while renewer._caller.link.connected: time.sleep(0.01)\n"
+        "try: mesh.close()\n"
+        "except sandmesh.ConnectionError: print('told', flush=True)\n"
+        "while not renewer._caller.link.connected: time.sleep(0.01)\n",
+    )
+    assert first_line(program) == "holding"
+    own_backend.order("kill_server")
+    assert first_line(program) == "told"
+    own_backend.order("restart_server")
+    assert program.wait(40) == 0
+    assert own_backend.made == []
+
+
 def test_ctrl_c_in_the_sync_twin_leaves_nothing(backend: Backend) -> None:
     backend.order("script", boot="never")
     program = run_program(

@@ -127,12 +127,16 @@ class Link:
     def check_usable(self) -> None:
         if self.closed_error is not None:
             raise self.closed_error.with_traceback(None)
+        self.check_home()
+        if self.absence.error is not None:
+            raise self.absence.error
+
+    def check_home(self) -> None:
+        """Raises ConnectionError elsewhere than in the process and the event loop that this was made in."""
         if self.foreign:
             raise ConnectionError("this connection is of the process that forked this one: connect again here")
         if asyncio.get_running_loop() is not self.loop:
-            raise ConnectionError("this connection belongs to another event loop: connect in the one that uses it")
-        if self.absence.error is not None:
-            raise self.absence.error
+            raise ConnectionError("this connection belongs to another event loop: use it, and close it, in that one")
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         self.check_usable()

@@ -6,13 +6,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import math
 import os
 import random
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import ConnectionError, NotFoundError, SandmeshError
 from ..settings import Settings
@@ -69,10 +72,13 @@ class Renewer:
         self._wake: asyncio.Event | None = None
         self._caller: Caller | None = None
         self._stopping = False
+        self._rests_until = math.inf
+        self._tried = False
         self._running = threading.Event()
         self.renewals = 0
         """Answered ones so far, for tests and curiosity."""
         _open.add(self)
+        _heed_exit()
 
     def open(self, lease: str) -> None:
         """From before an acquire is sent until it is held, or the pool has nothing of it any more (``settled``):
@@ -127,6 +133,16 @@ class Renewer:
         _open.discard(self)
         self._notify()
 
+    def rest(self, tried: bool) -> None:
+        """Renews nothing any more; what is held is released at the process's exit, as long as its lease may live.
+        ``tried``: with the server away it is not waited for again."""
+        with self._lock:
+            self._tried = tried
+            longest = max((run.lease_s for run in self._runs.values()), default=0.0)
+            self._runs.clear()
+            self._rests_until = time.monotonic() + longest + DEAD_MAN_S
+        self._notify()
+
     def join(self, timeout: float) -> None:
         if self._thread is not None:
             self._thread.join(timeout)
@@ -151,7 +167,7 @@ class Renewer:
         self._running.set()
         link: Link | None = None
         try:
-            while not self._stopping:
+            while not self._stopping and time.monotonic() < self._rests_until:
                 if link is None or link.closed_error is not None:
                     link = await self._connect()
                     self._caller = None if link is None else Caller(link)
@@ -180,7 +196,8 @@ class Renewer:
     async def _pause(self) -> None:
         assert self._wake is not None
         with self._lock:
-            next_due = min((run.due for run in self._runs.values()), default=time.monotonic() + 60)
+            dues = [run.due for run in self._runs.values()]
+            next_due = min(*dues, self._rests_until, time.monotonic() + 60)
         self._wake.clear()
         if self._stopping:
             return
@@ -221,7 +238,8 @@ class Renewer:
         """From the exiting main thread: releases what is still held, or gives up after ``timeout``."""
         with self._lock:
             self._exiting = True
-            orders = self._orders()
+            away = self._caller is None or not self._caller.link.connected
+            orders = [] if self._tried and away else self._orders()
         # A program that ends at once may be faster than the thread's start.
         if orders and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
             future = asyncio.run_coroutine_threadsafe(self._release(orders), self._loop)
@@ -261,10 +279,32 @@ def _at_exit() -> None:
         renewer.release_at_exit(max(0.1, deadline - time.monotonic()))
 
 
+# multiprocessing, and those that are made from it. Their children end by os._exit, so that atexit never runs there.
+_FORKING = ("multiprocessing.util", "multiprocess.util", "billiard.util")
+# Last of all: what is joined and flushed before may use a sandbox.
+_PRIORITY = -1000
+
+
+def _heed_exit() -> None:
+    """In the process that connects: what its parent heeds is the parent's."""
+    global _heeding
+    if _heeding:
+        return
+    _heeding = True
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+    for name in _FORKING:
+        util: Any = sys.modules.get(name)
+        if util is not None:
+            util.Finalize(None, _at_exit, exitpriority=_PRIORITY)
+
+
 def _after_fork() -> None:
     # The thread stayed with the parent, and so do the leases: a child that exits must not release them.
+    global _heeding
+    _heeding = False
     _open.clear()
 
 
-atexit.register(_at_exit)
+_heeding = False
 os.register_at_fork(after_in_child=_after_fork)
