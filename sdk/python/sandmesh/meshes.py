@@ -181,6 +181,8 @@ class Mesh:
     async def _release(self, sandbox: Sandbox) -> None:
         """For the sandbox itself."""
         self._check_home()
+        if self._caller.link.ending and sandbox.grant is not None:
+            return  # as what else is held, at the process's exit
         box = sandbox._box
         box.lifeline.fail(SandboxLostError(f"sandbox {box.id} was released", sandbox=box.id, reason="released"))
         if sandbox.grant is None:
@@ -195,6 +197,8 @@ class Mesh:
         # Closing has released what this connection held of it, or is doing so.
         if self._closing is not None:
             await asyncio.shield(self._closing)
+        elif self._caller.link.ending:
+            self._renewer.end_at_exit(run)
         else:
             await self.release(run=run)
 
@@ -327,8 +331,11 @@ class Mesh:
 
     async def _close(self) -> None:
         try:
-            await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer.own_run, self.release)
-            self._renewer.stop()
+            if self._caller.link.ending:
+                self._renewer.rest(tried=False)
+            else:
+                await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer.own_run, self.release)
+                self._renewer.stop()
         except BaseException as error:
             # Cancelled, as at the end of asyncio.run, it has hardly begun.
             self._renewer.rest(tried=isinstance(error, SandmeshError))
@@ -336,12 +343,20 @@ class Mesh:
         finally:
             self._pulse.close()
             await self._caller.link.close()
-        await asyncio.to_thread(self._renewer.join, 2.0)
+        if self._renewer.stopping:
+            await asyncio.to_thread(self._renewer.join, 2.0)
 
     def _check_home(self) -> None:
         """Of a close that came to its end the result can be had anywhere."""
         if self._closing is None or not self._closing.done() or self._closing.cancelled():
             self._caller.link.check_home()
+
+    def _left_by(self, error: BaseException | None) -> None:
+        """Of a block: where the loop ends by that, what waits in other tasks is cancelled, as asyncio does at that:
+        nobody is left who would look at an error of theirs."""
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            self._ending = True
+            self._caller.link.cancel_waiting()
 
     def _throw_if_closing(self) -> None:
         if self._closing is not None:
@@ -354,9 +369,5 @@ class Mesh:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            # The loop ends, and what waits in other tasks is cancelled, as asyncio does at that: nobody is left who
-            # would look at an error of theirs.
-            self._ending = True
-            self._caller.link.cancel_waiting()
+        self._left_by(error)
         await leave_block("the mesh was not closed in order", self.close(), error)

@@ -87,6 +87,7 @@ class Owner(Protocol):
 
     async def _release(self, sandbox: Sandbox) -> None: ...
     def _detach(self, sandbox: Sandbox) -> None: ...
+    def _left_by(self, error: BaseException | None) -> None: ...
 
 
 class Sandbox:
@@ -257,6 +258,7 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._detached and not self._box.caller.link.foreign:
+            self._owner._left_by(error)
             await leave_block(f"sandbox {self.id} was not released", self.release(), error)
 
     def __repr__(self) -> str:

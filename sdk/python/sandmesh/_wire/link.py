@@ -68,6 +68,17 @@ class Link:
         self._refusals = 0
         self.absence = Absence(self.loop, self._server_gone)
         self._closing = False
+        self._standing: asyncio.Future[None] = self.loop.create_future()
+        self._stand: asyncio.Task[None] | None = None
+
+    @property
+    def ending(self) -> bool:
+        """Whether the loop is being ended, as by a signal's handler that raises: asyncio has cancelled all tasks, also
+        those that read and write for this connection, so that no answer comes any more."""
+        return self._standing.cancelled() and not self._closing
+
+    async def _stand_by(self) -> None:
+        await self._standing
 
     @property
     def max_payload(self) -> int:
@@ -128,6 +139,8 @@ class Link:
         if self.closed_error is not None:
             raise self.closed_error.with_traceback(None)
         self.check_home()
+        if self.ending:
+            raise ConnectionError("the event loop ends, and with it the connection to the mesh", reason="closed")
         if self.absence.error is not None:
             raise self.absence.error
 
@@ -197,6 +210,8 @@ class Link:
 
     async def close(self) -> None:
         self._closing = True
+        if self._stand is not None:
+            self._stand.cancel()
         if not self._nc.is_closed:
             with contextlib.suppress(asyncio.TimeoutError, OSError, nats.errors.Error):
                 # What cannot be sent any more has nobody to read it.
@@ -308,6 +323,7 @@ class Link:
         if self._refused.done():
             raise self._refused.result()
         self._connecting = False
+        self._stand = self.loop.create_task(self._stand_by())
 
 
 async def connect_link(settings: Settings, name: str, timeout: float) -> Link:

@@ -59,4 +59,5 @@ async def leave_block(what: str, ending: Awaitable[object], error: BaseException
     except SandmeshError as failure:
         if error is None:
             raise
-        log.warning("%s: %s", what, failure)
+        if failure.reason != "closed":  # with the connection itself, whose end is told where it is left
+            log.warning("%s: %s", what, failure)

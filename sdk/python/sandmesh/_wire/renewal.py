@@ -66,12 +66,13 @@ class Renewer:
         self._runs: dict[str, _Run] = {}
         self._leases: dict[str, str] = {}
         self._open: set[str] = set()
+        self._ended: set[str] = set()
         self._exiting = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._caller: Caller | None = None
-        self._stopping = False
+        self.stopping = False
         self._rests_until = math.inf
         self._tried = False
         self._running = threading.Event()
@@ -107,6 +108,11 @@ class Renewer:
         with self._lock:
             self._leases.pop(lease, None)
 
+    def end_at_exit(self, run: str) -> None:
+        """The whole run, also what others acquired in it."""
+        with self._lock:
+            self._ended.add(run)
+
     def disown(self) -> None:
         """The connection's own run is not to be released as a whole: a sandbox in it was detached."""
         self.own_run = None
@@ -117,7 +123,7 @@ class Renewer:
             known = self._runs.get(run)
             if known is None or known.lease_s != lease_s:
                 self._runs[run] = _Run(lease_s, time.monotonic() + next_renewal(lease_s), time.monotonic())
-            if self._thread is None and not self._stopping:
+            if self._thread is None and not self.stopping:
                 # A daemon: a forgotten mesh must not keep the process from ending.
                 self._thread = threading.Thread(target=self._work, name="sandmesh-renewal", daemon=True)
                 self._thread.start()
@@ -129,7 +135,7 @@ class Renewer:
 
     def stop(self) -> None:
         """Ends the thread; does not wait for it. Nothing is renewed or released any more."""
-        self._stopping = True
+        self.stopping = True
         _open.discard(self)
         self._notify()
 
@@ -167,7 +173,7 @@ class Renewer:
         self._running.set()
         link: Link | None = None
         try:
-            while not self._stopping and time.monotonic() < self._rests_until:
+            while not self.stopping and time.monotonic() < self._rests_until:
                 if link is None or link.closed_error is not None:
                     link = await self._connect()
                     self._caller = None if link is None else Caller(link)
@@ -199,7 +205,7 @@ class Renewer:
             dues = [run.due for run in self._runs.values()]
             next_due = min(*dues, self._rests_until, time.monotonic() + 60)
         self._wake.clear()
-        if self._stopping:
+        if self.stopping:
             return
         try:
             # Shortly after a failed connect or renewal the next try is due at once: never spin.
@@ -255,9 +261,11 @@ class Renewer:
         """What must be released for nothing to be left. Our own run first, as a whole, so that of it nothing begins
         because something else was released; and by its id each acquire that is under way, also of that run, whose
         release may overtake it."""
-        runs = [{"run": self.own_run}] if self.own_run is not None and self.own_run in self._leases.values() else []
-        held = [lease for lease, run in self._leases.items() if run != self.own_run]
-        return runs + [{"lease": lease} for lease in [*held, *self._open]]
+        whole = set(self._ended)
+        if self.own_run is not None and self.own_run in self._leases.values():
+            whole.add(self.own_run)
+        held = [lease for lease, run in self._leases.items() if run not in whole]
+        return [{"run": run} for run in whole] + [{"lease": lease} for lease in [*held, *self._open]]
 
     async def _release(self, orders: list[dict[str, str]]) -> None:
         while self._caller is None:  # still connecting; the one who waits for this gives up in time
