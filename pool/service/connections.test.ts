@@ -75,6 +75,30 @@ test("someone else with the sandbox's key on another server of the cluster ends 
   await thief.close();
 }, 60_000);
 
+test("a daemon that goes after its only server was started again is lost at once: nobody waits for the one that was", async () => {
+  await using mesh = new TestMesh(await testServer());
+  await mesh.start({ serverGoneMs: 600_000 });
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  const daemon = mesh.provider.made.get(sandbox)?.daemon;
+  const states: (boolean | undefined)[] = [];
+  const ear = await mesh.server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } });
+  let back = 0;
+  for (const what of ["connect", "disconnect"])
+    ear.subscribe(`adv.v1.${what}`, ({ data }) => {
+      if (Buffer.from(data).includes("role:sandbox")) back += what === "connect" ? 1 : 0;
+    });
+  ear.onStatus((connected) => void states.push(connected));
+  await mesh.server.kill();
+  await mesh.server.restart();
+  await until("the ear is back", () => states.at(-1) === true);
+  await daemon?.close();
+  const again = await daemon?.connect();
+  await until("it is back", () => back > 0);
+  await again?.close();
+  await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 20_000);
+}, 60_000);
+
 /** A way to a server that can be cut: the server sees nothing of it. */
 async function cuttable(port: number) {
   const ways: { client: Socket; server: Socket }[] = [];

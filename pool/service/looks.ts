@@ -72,6 +72,14 @@ export class Looks {
     void this.#run();
   }
 
+  /** After the pool's own connection was away: what is known of connections is void, and a server that was started again has
+   * another id. Who would wait for the old one would learn of no loss before that counts as gone. */
+  anew(): void {
+    this.#servers.clear();
+    this.#learned = false;
+    void this.#run();
+  }
+
   /** Of an advisory: one that has come since. */
   know(server: string): void {
     if (!this.#servers.has(server)) this.#servers.set(server, undefined);

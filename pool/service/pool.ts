@@ -274,6 +274,7 @@ class RunningPool implements Pool {
 
   #outageOver(): void {
     this.#runs.grace();
+    this.#looks.anew();
     for (const live of [...this.#sandboxes.all()]) this.#sandboxes.apply(live, { type: "outage_over" });
   }
 
