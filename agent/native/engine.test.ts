@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { begin, run, testCommands, testEngine, until } from "../exec/testing.ts";
+import { closeAll, makePipe, readSome } from "../session/libc.ts";
 
 /** Leaves 50 zombies, says their pids, and keeps them until it is ended. */
 const ZOMBIES = `
@@ -75,4 +76,19 @@ test("commands that begin together keep each byte, however soon they end and who
   );
   expect(ends.every(({ outcome }) => outcome.type === "exited" && outcome.code === 0)).toBe(true);
   await commands.close(100);
+});
+
+test("awake it waits for what is written meanwhile, and for no longer than was said: nothing else is done in that time", async () => {
+  const engine = await testEngine();
+  const pipe = makePipe();
+  try {
+    expect(engine.awaits(pipe.read, 1000)).toBe(false);
+    const writer = Bun.spawn(["sh", "-c", "echo said"], { stdio: ["ignore", pipe.write, null] });
+    while (!engine.awaits(pipe.read, 1000));
+    expect(readSome(pipe.read, Buffer.alloc(16)).toString()).toBe("said\n");
+    await writer.exited;
+  } finally {
+    closeAll([pipe.read, pipe.write]);
+  }
+  expect(engine.awaits(pipe.read, 1000)).toBe(false);
 });
