@@ -47,7 +47,6 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };
 #define SHARE_NS 100000LL       // an end waits this long for each command that begins beside it, to be told with others
 #define YOUNG_NS 3000000LL      // so long after its start a command's pipes are looked at only when it has ended,
 #define YOUNG 256               // of so many commands
-#define LONE_NS 1500000LL       // and those of one that JavaScript's thread waits for itself
 #define DRAIN_NS 10000000LL     // after the leader's end, for who still holds the pipe (`cmd > >(tee log)`)
 #define OWED_NS 100000000LL     // after the drain: how often is looked whether someone else has read what is owed
 #define LEFT_NS 500000000LL     // a zombie of the daemon's own session is left this long to whoever started it

@@ -47,12 +47,11 @@ EXPORT int engine_await(int fd, int max_us) {
   return 0;
 }
 
-/** What is to be waited for of a command: its descriptors, and the loop's. As long as it is `new` not its pipes, which come to
- * their end one by one just before it has ended itself: each would be a wake-up. */
-static int waits(struct command *c, struct pollfd *p, int new) {
+/** What is to be waited for of a command: its descriptors, and the loop's. */
+static int waits(struct command *c, struct pollfd *p) {
   int n = 0;
   p[n++] = (struct pollfd){E.loop, POLLIN, 0};
-  for (int k = new ? K_PID : K_OUT; k <= K_PID; k++)
+  for (int k = K_OUT; k <= K_PID; k++)
     if (c->fd[k] >= 0) p[n++] = (struct pollfd){c->fd[k], POLLIN, 0};
   return n;
 }
@@ -65,21 +64,20 @@ static int may_wait(struct command *c) {
 /** Takes over a command that engine_start began itself: waits at most `max_ms` for its end, and leaves it to the engine's
  * thread where it goes on. Answers the bytes of frames that are there to be taken. */
 EXPORT int engine_settle(uint32_t handle, int max_ms) {
-  int64_t began = now_ns(), until = began + max_ms * 1000000LL;
+  int64_t until = now_ns() + max_ms * 1000000LL;
   struct pollfd p[4];
   pthread_mutex_lock(&lock);
   struct command *c;
   while ((c = find(handle)) && !c->closed && max_ms > 0 && may_wait(c)) {
-    int64_t now = now_ns(), new = began + LONE_NS - now, left = until - now;
+    int n = waits(c, p);
+    int64_t left = until - now_ns();
     if (left <= 0) break;
-    int n = waits(c, p, new > 0 && !c->exited);
-    if (new > 0 && new < left) left = new;
     struct timespec t = {left / 1000000000, left % 1000000000};
     pthread_mutex_unlock(&lock);
     int ready = ppoll(p, n, &t, NULL);
     pthread_mutex_lock(&lock);
     // The engine's thread may have seen its end meanwhile, as that of an orphan.
-    if (ready < 0 || !(c = find(handle)) || c->closed) break;
+    if (ready <= 0 || !(c = find(handle)) || c->closed) break;
     own_frames = 1;
     for (int i = 1; i < n; i++)
       for (int k = K_OUT; k <= K_PID; k++)
