@@ -246,6 +246,17 @@ describe("shell", () => {
     expect(typed.stdout).toContain("after interrupt 130");
     await here.sandmesh("release", id);
   });
+
+  test("that a second signal ends at once leaves the terminal as it was", async () => {
+    const id = await here.acquired();
+    const script = join(ROOT, "test", "e2e", "hang-up.py");
+    const ended = await run(
+      ["python3", script, process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", id],
+      { env: { SANDMESH_HOME: here.home } },
+    );
+    expect(ended).toEqual({ code: 0, stdout: "", stderr: "" });
+    await here.sandmesh("release", id);
+  });
 });
 
 describe("shell of a client that was killed", () => {
