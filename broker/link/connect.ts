@@ -60,6 +60,7 @@ async function connectLink(options: ConnectOptions): Promise<Link> {
   const link = new NatsLink({
     tenant,
     user,
+    mayAsk: identity.role !== "observer",
     replies: options.replies ?? repliesOf(identity, tenant, user),
     urls: checkUrls(urls),
     credentials: current,

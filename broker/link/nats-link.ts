@@ -28,6 +28,8 @@ import { Answers } from "./stream.ts";
 export interface LinkSettings {
   tenant: string;
   user: string;
+  /** An observer's: the server lets it neither ask nor be answered. */
+  mayAsk: boolean;
   /** `rep.v1.<tenant>.<responder>.<user>`, with `*` where it may be any. */
   replies: string;
   urls: readonly string[];
@@ -230,6 +232,14 @@ export class NatsLink implements Link {
 
   #begin(): void {
     if (this.#closing) throw closedError();
+    // Of the server's two refusals the first would be about the answers' subject.
+    if (!this.#settings.mayAsk)
+      throw new PermissionDeniedError(
+        "this credential is an observer's: it may listen to events, and ask nothing",
+        {
+          reason: "publish",
+        },
+      );
     if (this.#refused !== undefined && !this.#protocol.connected) throw this.#refusedError();
     if (this.gone !== undefined) throw this.gone;
     if (!this.#repliesOpen) {

@@ -39,11 +39,19 @@ async def test_a_credential_of_another_server_is_refused_at_once(backend: Backen
     assert asyncio.get_running_loop().time() - started < 10
 
 
-async def test_an_observer_may_not_acquire(backend: Backend) -> None:
+async def test_an_observer_hears_events_and_is_told_that_it_may_ask_nothing(backend: Backend) -> None:
     credentials = backend.order("observer_credentials")["credentials"]
-    with pytest.raises(sandmesh.PermissionDeniedError):
-        async with sandmesh.connect(backend.url, credentials, timeout=5) as mesh:
-            await mesh.acquire("host", timeout=5)
+    async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials, timeout=5) as observer:
+        box = observer.sandbox("sb-none")
+        for asked in (observer.acquire("host", timeout=5), observer.list(), box.exec("true")):
+            with pytest.raises(sandmesh.PermissionDeniedError, match="an observer's: it may listen to events"):
+                await asked
+        events = observer.events()
+        heard = asyncio.ensure_future(anext(events))
+        while not heard.done():
+            await (await mesh.acquire("host")).release()
+        assert (await heard).sandbox is not None
+        await events.aclose()
 
 
 async def test_another_tenant_does_not_see_or_reach_a_sandbox(backend: Backend) -> None:

@@ -50,6 +50,7 @@ class Link:
         self.settings = settings
         self.tenant = settings.tenant
         self.user = settings.user
+        self._may_ask = settings.credentials.tag("role") != "observer"
         self.loop = asyncio.get_running_loop()
         self.closed_error: SandmeshError | None = None
         """Set when the connection is closed for good."""
@@ -162,6 +163,10 @@ class Link:
 
     async def open(self, responder: str, subject: str, data: bytes) -> AnswerStream:
         """Sends a request; its answers are read from the stream, which must be closed."""
+        if not self._may_ask:
+            # Of the server's two refusals the first would be about the answers' subject.
+            message = "this credential is an observer's: it may listen to events, and ask nothing"
+            raise PermissionDeniedError(message, reason="publish")
         self._count += 1
         token = f"{self._name}.{self._count:x}"
         stream = AnswerStream(self.loop, responder, subject, token, self.forget)
@@ -310,15 +315,15 @@ class Link:
             max_outstanding_pings=2,
             **options,
         )
-        wildcard = reply_wildcard(self.tenant, self.user)
-        subscription = await self._nc.subscribe(
-            f"{wildcard[:-1]}{self._name}.>",
-            cb=self._on_message,
-            # Credit bounds what is in flight; a message that is dropped here would only be asked for again.
-            pending_msgs_limit=0,
-            pending_bytes_limit=0,
-        )
-        assert subscription is not None
+        if self._may_ask:
+            wildcard = reply_wildcard(self.tenant, self.user)
+            await self._nc.subscribe(
+                f"{wildcard[:-1]}{self._name}.>",
+                cb=self._on_message,
+                # Credit bounds what is in flight; a message that is dropped here would only be asked for again.
+                pending_msgs_limit=0,
+                pending_bytes_limit=0,
+            )
         await self._nc.flush()
         if self._refused.done():
             raise self._refused.result()
