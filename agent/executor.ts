@@ -109,7 +109,8 @@ function lazyFiles(load: () => Promise<Files>): Files {
     write: async (options) => (await files()).write(options),
     stat: async (path, follow) => (await files()).stat(path, follow),
     list: async (path, after, limit) => (await files()).list(path, after, limit),
-    remove: async (path, recursive, missingOk) => (await files()).remove(path, recursive, missingOk),
+    remove: async (path, recursive, missingOk, signal) =>
+      (await files()).remove(path, recursive, missingOk, signal),
     mkdir: async (path, mode, parents) => (await files()).mkdir(path, mode, parents),
     rename: async (from, to) => (await files()).rename(from, to),
     pack: async (path) => (await files()).pack(path),

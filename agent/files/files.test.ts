@@ -5,6 +5,7 @@ import {
   linkSync,
   lstatSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   readlinkSync,
   statSync,
@@ -12,9 +13,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { CanceledError } from "../../broker/contract/index.ts";
 import { cleanUp, drafts, drain, fill, openBelow, reasonOf, scene, written } from "./testing.ts";
 
 afterEach(cleanUp);
+
+/** Nobody takes it back. */
+const never = new AbortController().signal;
 
 const random = (bytes: number): Buffer => Buffer.from(crypto.getRandomValues(new Uint8Array(bytes)));
 
@@ -176,7 +181,7 @@ test("a name that is not UTF-8 breaks neither the listing nor the removal of its
   mkdirSync(join(root, "d"));
   writeFileSync(Buffer.concat([Buffer.from(`${root}/d/`), Buffer.from([0xff, 0xfe])]), "x");
   expect((await files.list("d", undefined, 10)).entries).toMatchObject([{ type: "file", size: 1 }]);
-  await files.remove("d", true, false);
+  await files.remove("d", true, false, never);
   expect(existsSync(join(root, "d"))).toBe(false);
 });
 
@@ -188,8 +193,8 @@ test("removal takes links themselves, never what they lead to", async () => {
   symlinkSync("../keep", join(root, "tree/link"));
   symlinkSync("keep", join(root, "top"));
   linkSync(join(root, "keep/f"), join(root, "tree/sub/hard"));
-  await files.remove("tree", true, false);
-  await files.remove("top/", true, false);
+  await files.remove("tree", true, false, never);
+  await files.remove("top/", true, false, never);
   expect(existsSync(join(root, "tree"))).toBe(false);
   expect(existsSync(join(root, "top"))).toBe(false);
   expect(readFileSync(join(root, "keep/f"), "utf8")).toBe("x");
@@ -199,11 +204,11 @@ test("removal takes links themselves, never what they lead to", async () => {
 test("a folder is removed only when asked for, and what is missing only counts when asked", async () => {
   const { root, files } = scene();
   mkdirSync(join(root, "d"));
-  expect(await reasonOf(files.remove("d", false, false))).toBe("EISDIR");
-  expect(await reasonOf(files.remove("nope", false, false))).toBe("ENOENT");
-  await files.remove("nope", false, true);
+  expect(await reasonOf(files.remove("d", false, false, never))).toBe("EISDIR");
+  expect(await reasonOf(files.remove("nope", false, false, never))).toBe("ENOENT");
+  await files.remove("nope", false, true, never);
   for (const path of ["/", "//", "/.", ".", "./", "..", "d/..", "d/.", "/tmp/.."]) {
-    expect(await reasonOf(files.remove(path, true, true))).toBe("EINVAL");
+    expect(await reasonOf(files.remove(path, true, true, never))).toBe("EINVAL");
   }
   expect(existsSync(join(root, "d"))).toBe(true);
 });
@@ -212,8 +217,28 @@ test("a tree deeper than a path may be long is removed", async () => {
   const { root, files } = scene();
   const script = `mkdir top && cd top && for i in $(seq 60); do mkdir ${"n".repeat(200)} && cd -P ${"n".repeat(200)} || exit 1; done`;
   expect(Bun.spawnSync(["bash", "-c", script], { cwd: root }).exitCode).toBe(0);
-  await files.remove("top", true, false);
+  await files.remove("top", true, false, never);
   expect(existsSync(join(root, "top"))).toBe(false);
+});
+
+test("a removal that is taken back ends, and leaves the rest of the tree", async () => {
+  const { root, files } = scene();
+  mkdirSync(join(root, "tree/sub"), { recursive: true });
+  for (let i = 0; i < 20; i++) writeFileSync(join(root, `tree/sub/f${i}`), "");
+  const abort = new AbortController();
+  const { signal } = abort;
+  // Taken back while it is under way: when it has looked whether it is for the tenth time.
+  const look = signal.throwIfAborted.bind(signal);
+  let looks = 0;
+  signal.throwIfAborted = () => {
+    if (++looks === 10) abort.abort(new CanceledError("taken back"));
+    look();
+  };
+  const removed = await files.remove("tree", true, false, signal).catch((error: unknown) => error);
+  expect(removed).toMatchObject({ code: "canceled" });
+  const left = readdirSync(join(root, "tree/sub")).length;
+  expect([left > 0, left < 20]).toEqual([true, true]);
+  expect(openBelow(root)).toEqual([]);
 });
 
 test("a folder swapped for a symlink while its tree is removed leads nowhere", async () => {
@@ -230,7 +255,7 @@ test("a folder swapped for a symlink while its tree is removed leads nowhere", a
     { cwd: root },
   );
   try {
-    for (let i = 0; i < 60; i++) await files.remove("tree/victim", true, true).catch(() => {});
+    for (let i = 0; i < 60; i++) await files.remove("tree/victim", true, true, never).catch(() => {});
   } finally {
     swapper.kill("SIGKILL");
     await swapper.exited;

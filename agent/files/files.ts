@@ -26,8 +26,8 @@ export function createFiles(options: FilesOptions): Files {
     write: (write) => withPath("write", write.path, () => openForWriting(full(write.path), write)),
     stat: (path, follow) => withPath("stat", path, () => statPath(full(path), path, follow)),
     list: (path, after, limit) => withPath("list", path, () => listFolder(full(path), after, limit)),
-    remove: (path, recursive, missingOk) =>
-      withPath("remove", path, () => removePath(full(path), path, recursive, missingOk)),
+    remove: (path, recursive, missingOk, signal) =>
+      withPath("remove", path, () => removePath(full(path), path, recursive, missingOk, signal)),
     mkdir: (path, mode, parents) => withPath("make the folder", path, () => make(full(path), mode, parents)),
     rename: (from, to) => withPath("rename", `${from} to ${to}`, () => rename(full(from), full(to))),
     pack: (path) => withPath("pack", path, () => openPack(full(path), path)),

@@ -9,11 +9,11 @@ import { Folder } from "./folder.ts";
 const MAX_ROUNDS = 8;
 
 /** Empties and removes the folder `name` of `parent`. The open folders on the way down are at most the tree's depth. */
-async function removeTree(parent: Folder, name: Buffer): Promise<void> {
+async function removeTree(parent: Folder, name: Buffer, signal: AbortSignal): Promise<void> {
   for (let round = 1; ; round++) {
     const folder = await parent.enter(name);
     try {
-      for (const entry of await folder.names()) await removeEntry(folder, entry);
+      for (const entry of await folder.names()) await removeEntry(folder, entry, signal);
     } finally {
       await folder.close();
     }
@@ -26,8 +26,9 @@ async function removeTree(parent: Folder, name: Buffer): Promise<void> {
   }
 }
 
-async function removeEntry(parent: Folder, name: Buffer): Promise<void> {
+async function removeEntry(parent: Folder, name: Buffer, signal: AbortSignal): Promise<void> {
   for (let round = 1; ; round++) {
+    signal.throwIfAborted();
     try {
       return await unlink(parent.at(name));
     } catch (thrown) {
@@ -37,7 +38,7 @@ async function removeEntry(parent: Folder, name: Buffer): Promise<void> {
       if (errno !== "EISDIR") throw thrown;
     }
     try {
-      return await removeTree(parent, name);
+      return await removeTree(parent, name, signal);
     } catch (thrown) {
       const errno = errnoOf(thrown);
       if (errno === "ENOENT") return;
@@ -47,13 +48,14 @@ async function removeEntry(parent: Folder, name: Buffer): Promise<void> {
   }
 }
 
-/** Removes what is at `path`; a symlink itself, not what it leads to. A folder needs `recursive`. Throws FileError.
- * `shown` is the path as it was asked for. */
+/** Removes what is at `path`; a symlink itself, not what it leads to. A folder needs `recursive`. Throws FileError, and
+ * the signal's reason where it aborts, with some of a folder removed. `shown` is the path as it was asked for. */
 export async function removePath(
   path: string,
   shown: string,
   recursive: boolean,
   missingOk: boolean,
+  signal: AbortSignal,
 ): Promise<void> {
   // "link/" would be the folder behind the link.
   const bare = path.replace(/[/]+(\.?[/]+)*\.?$/, "");
@@ -67,7 +69,7 @@ export async function removePath(
       throw fileFault("EISDIR", `cannot remove ${shown}: it is a folder; ask for recursive removal`);
     const parent = await Folder.open(dirname(bare));
     try {
-      await removeTree(parent, Buffer.from(name));
+      await removeTree(parent, Buffer.from(name), signal);
     } finally {
       await parent.close();
     }

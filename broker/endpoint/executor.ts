@@ -95,7 +95,8 @@ export interface Files {
   write(options: WriteOptions): Promise<ByteSink>;
   stat(path: string, follow: boolean): Promise<FileStat>;
   list(path: string, after: string | undefined, limit: number): Promise<ListDirAnswer>;
-  remove(path: string, recursive: boolean, missingOk: boolean): Promise<void>;
+  /** A signal that aborts ends it by its reason, with some of a folder removed. */
+  remove(path: string, recursive: boolean, missingOk: boolean, signal: AbortSignal): Promise<void>;
   mkdir(path: string, mode: number | undefined, parents: boolean): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   pack(path: string): Promise<ByteSource>;

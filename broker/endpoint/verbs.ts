@@ -115,11 +115,14 @@ function sessionHandlers({ executor: { sessions } }: Services) {
   } satisfies Partial<Handlers>;
 }
 
-function fileHandlers({ executor: { files } }: Services) {
+function fileHandlers({ executor: { files }, looks }: Services) {
   return {
     stat: ({ path, follow }) => files.stat(path, follow),
     list: ({ path, after, limit }) => files.list(path, after, limit),
-    remove: ({ path, recursive, missing_ok }) => files.remove(path, recursive, missing_ok).then(() => DONE),
+    remove: async ({ path, recursive, missing_ok, transfer }, reply) => {
+      await looks.run(reply, transfer, (signal) => files.remove(path, recursive, missing_ok, signal));
+      return DONE;
+    },
     mkdir: ({ path, mode, parents }) => files.mkdir(path, mode, parents).then(() => DONE),
     rename: ({ from, to }) => files.rename(from, to).then(() => DONE),
   } satisfies Partial<Handlers>;

@@ -81,8 +81,12 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     bad: { "a bad entry": [{ entries: [{ ...stat, mode: "rw" }], more: false }, "entries.0.mode"] },
   },
   "sandbox.remove.request": {
-    good: { file: { path }, tree: { path, recursive: true, missing_ok: true } },
-    bad: { ...badFence({ path }), "recursive as text": [{ path, recursive: "yes" }, "recursive"] },
+    good: { file: { path }, tree: { path, recursive: true, missing_ok: true, transfer: ID } },
+    bad: {
+      ...badFence({ path }),
+      "recursive as text": [{ path, recursive: "yes" }, "recursive"],
+      "no id": [{ path, transfer: "x" }, "transfer"],
+    },
   },
   "sandbox.remove.answer": done(),
   "sandbox.mkdir.request": {

@@ -91,6 +91,9 @@ export const RemoveRequest = v.object({
   path: Path,
   recursive: v.optional(v.boolean(), false),
   missing_ok: v.optional(v.boolean(), false),
+  transfer: v.optional(
+    v.pipe(CommandId, v.description("For `abort_transfer`; who gives one asks something each 60 s")),
+  ),
 });
 export const MkdirRequest = v.object({
   version: Version,

@@ -68,7 +68,7 @@ class FileChange:
     kind: Literal["changed", "removed", "overflow"]
 
 
-_HASH_S = 600.0
+_LARGE_S = 600.0
 _LOOK_S = 40.0
 _WATCH_S = 30.0
 _FOREVER_S = 24 * 3600.0
@@ -177,8 +177,9 @@ class Files:
             request["after"] = os.path.basename(entries[-1].path)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
-        """A file, or with ``recursive`` a folder. Never follows a symlink."""
-        await self._box.call("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok})
+        """A file, or with ``recursive`` a folder. Never follows a symlink. What is cancelled may have removed some."""
+        options = {"timeout": _LARGE_S} if recursive else {}
+        await self._look("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok}, **options)
 
     async def mkdir(self, path: str, *, mode: int | None = None, parents: bool = True) -> None:
         extra = {} if mode is None else {"mode": mode}
@@ -189,7 +190,7 @@ class Files:
 
     async def sha256(self, path: str) -> str:
         """A file's sha256 in hexadecimal, without transferring the file."""
-        answer = await self._look("hash", {"path": path}, once=True, timeout=_HASH_S)
+        answer = await self._look("hash", {"path": path}, once=True, timeout=_LARGE_S)
         return str(answer["sha256"])
 
     async def _look(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:

@@ -48,8 +48,8 @@ export interface SearchOptions extends Abortable {
 }
 
 const PAGE = 1_000;
-/** Reading a large file takes its time. */
-const HASH_MS = 600_000;
+/** Reading a large file takes its time, as does removing a large tree. */
+const LARGE_MS = 600_000;
 /** The sandbox ends a look-around after 20 s. */
 const LOOK_MS = 40_000;
 
@@ -167,7 +167,7 @@ export class Files {
     }
   }
 
-  /** Removes a file, or with `recursive` a folder; never follows a symlink. */
+  /** Removes a file, or with `recursive` a folder; never follows a symlink. What is aborted may have removed some. */
   async remove(
     path: string,
     options: { recursive?: boolean; missingOk?: boolean } & Abortable = {},
@@ -175,7 +175,8 @@ export class Files {
     const { recursive, missingOk, signal, ...rest } = given(options);
     nothingElse(rest);
     const request = defined({ path, recursive, missing_ok: missingOk });
-    await this.#box.call("remove", request, { signal });
+    const asked = { signal, ...(recursive === true && { timeoutMs: LARGE_MS }) };
+    await this.#look((transfer) => this.#box.call("remove", { ...request, transfer }, asked));
   }
 
   /** Makes a folder, and with `parents` (default) what leads to it. */
@@ -213,7 +214,7 @@ export class Files {
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
-    const asked = { ...onlySignal(options), once: true, timeoutMs: HASH_MS };
+    const asked = { ...onlySignal(options), once: true, timeoutMs: LARGE_MS };
     return this.#look((transfer) => this.#box.call("hash", { path, transfer }, asked));
   }
 

@@ -66,6 +66,23 @@ test("a watch tells what commands change, and ends with the loop", async () => {
   await changes.return?.();
 });
 
+test("a removal that is taken back ends in the sandbox, too", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const { files } = sandbox;
+  await sandbox.exec("mkdir tree && cd tree && seq 30000 | xargs touch", { check: true });
+  const left = async () => Number((await sandbox.exec("ls tree | wc -l", { check: true })).stdout.text);
+  const abort = new AbortController();
+  const removing = files.remove("tree", { recursive: true, signal: abort.signal }).catch((error) => error);
+  await until("some are gone", async () => (await left()) < 30_000);
+  abort.abort();
+  expect(await removing).toMatchObject({ code: "canceled" });
+  let before: number;
+  do before = await left();
+  while (before !== (await left()));
+  expect(before).toBeGreaterThan(0);
+}, 60_000);
+
 test("what is taken back ends in the sandbox, too: its file is closed", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
