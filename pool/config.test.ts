@@ -45,6 +45,7 @@ test("a value that cannot be is refused by name, not replaced by the default", (
     expect(read).toThrow(field);
   }
   expect(() => readPoolConfig("/nowhere/config.json", {})).toThrow("/nowhere/config.json");
+  expect(() => readPoolConfig("/dev/zero", {})).toThrow("config: /dev/zero is larger than");
 });
 
 test("every setting says what it is for", () => {

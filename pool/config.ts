@@ -1,8 +1,8 @@
 // The pool's settings: one schema, each value with its unit, default and reason (`sandmesh config` prints them).
 // A file (JSON) is read first, the environment goes over it: `SANDMESH_POOL_BOOT_TIMEOUT_MS` for `bootTimeoutMs`.
-import { readFileSync } from "node:fs";
 import * as v from "valibot";
 import { Id, InvalidRequestError, wordsOf } from "../broker/contract/index.ts";
+import { readBounded } from "../broker/credentials/bounded-file.ts";
 
 /** A name or an address (IPv6 in brackets), and a port. */
 export const LISTEN_ADDRESS = /^(\[[0-9a-fA-F:]+\]|[^:[\]\s]+):(\d{1,5})$/;
@@ -156,9 +156,10 @@ function fromEnvironment(env: NodeJS.ProcessEnv): Record<string, unknown> {
 export function readPoolConfig(file: string, env: NodeJS.ProcessEnv = process.env): PoolConfig {
   let given: unknown;
   try {
-    const content: unknown = JSON.parse(readFileSync(file, "utf8"));
+    const content: unknown = JSON.parse(readBounded(file, "config"));
     given = typeof content === "object" ? { ...content, ...fromEnvironment(env) } : content;
   } catch (cause) {
+    if (cause instanceof InvalidRequestError) throw cause;
     throw new InvalidRequestError(`${file}: ${(cause as Error).message}`, { field: "config", cause });
   }
   const result = v.safeParse(PoolConfig, given, { abortEarly: true });

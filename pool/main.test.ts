@@ -39,6 +39,8 @@ test("settings that cannot be end it with status 2, naming the one at fault", as
     [{ ...base, providers: [] }, "providers"],
     [{ ...base, httpListen: "8080" }, "httpListen"],
     [{ ...base, recordReplicas: 2 }, "recordReplicas"],
+    [{ ...base, keysFile: "/dev/zero" }, "keysFile: /dev/zero is larger than"],
+    [{ ...base, caFile: "/dev/zero" }, "caFile: /dev/zero is larger than"],
   ];
   for (const [config, named] of cases) {
     await using pool = await start(config);

@@ -1,9 +1,9 @@
 // The pool as a process: `bun pool/main.ts --config FILE`. SIGTERM and SIGINT stop it and leave the sandboxes as they
 // are, for the pool that starts next; nothing is released.
-import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import pino from "pino";
 import { InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
+import { readBounded } from "../broker/credentials/bounded-file.ts";
 import { parseCreds } from "../broker/credentials/index.ts";
 import { connect } from "../broker/link/connect.ts";
 import { KeyRing } from "../broker/server/index.ts";
@@ -29,8 +29,8 @@ async function main(): Promise<void> {
     throw new InvalidRequestError("usage: pool/main.ts --config FILE", { field: "config" });
   const config = readPoolConfig(values.config);
   const log = pino({ name: config.name, level: config.logLevel });
-  const ca = config.caFile === undefined ? undefined : readFileSync(config.caFile, "utf8");
-  const minter = KeyRing.parse(readFileSync(config.keysFile, "utf8"));
+  const ca = config.caFile === undefined ? undefined : readBounded(config.caFile, "caFile");
+  const minter = KeyRing.parse(readBounded(config.keysFile, "keysFile"));
   const metrics = new PoolMetrics();
   let pool: Pool | undefined;
   // From the first moment, so that a start that takes long is seen as one.
@@ -49,7 +49,7 @@ async function main(): Promise<void> {
   const link = await connect({
     urls: config.urls,
     // Read anew at each connect, so that a rotated file takes effect.
-    credentials: () => parseCreds(readFileSync(config.credentialsFile, "utf8")),
+    credentials: () => parseCreds(readBounded(config.credentialsFile, "credentialsFile")),
     ...(ca === undefined ? {} : { ca }),
     name: config.name,
     connectTimeoutMs: CONNECT_MS,

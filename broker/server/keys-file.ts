@@ -1,6 +1,6 @@
 // The file of the operator's and accounts' keys, of a mesh on this machine or of one elsewhere.
-import { readFileSync } from "node:fs";
 import { errnoOf, InvalidRequestError, toSandmeshError } from "../contract/index.ts";
+import { readBounded } from "../credentials/bounded-file.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { createOperatorKeys, type OperatorKeys, parseOperatorKeys } from "./operator.ts";
 
@@ -14,7 +14,7 @@ export interface KeysFile {
 export function readKeys(path: string, mend: string): KeysFile | undefined {
   let text: string;
   try {
-    text = readFileSync(path, "utf8");
+    text = readBounded(path, "keys");
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return undefined;
     throw error;

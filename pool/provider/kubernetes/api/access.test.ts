@@ -36,6 +36,22 @@ const tokenOf = async (access: ReturnType<typeof openAccess>, anew = false) => {
   return headers.get("authorization");
 };
 
+test("a kubeconfig or a token without end is refused by name, not read until memory is used up", async () => {
+  expect(() => openAccess("/dev/zero", undefined)).toThrow("kubeconfig: /dev/zero is larger than");
+  const { file } = kubeconfig({ tokenFile: "/dev/zero" });
+  const access = openAccess(file, undefined);
+  await expect(access.credentials()).rejects.toThrow("tokenFile: /dev/zero is larger than");
+  access.close();
+  const before = process.env.KUBECONFIG;
+  process.env.KUBECONFIG = "/dev/zero";
+  try {
+    expect(() => openAccess(undefined, undefined)).toThrow("kubeconfig: /dev/zero is larger than");
+  } finally {
+    if (before === undefined) delete process.env.KUBECONFIG;
+    else process.env.KUBECONFIG = before;
+  }
+});
+
 test("a token in a file, named from the kubeconfig's folder: kept while it is good, read anew when it is refused", async () => {
   const { folder, file } = kubeconfig({ tokenFile: "token" });
   writeFileSync(join(folder, "token"), "first\n");

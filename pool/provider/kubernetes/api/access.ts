@@ -1,8 +1,7 @@
 // How the API server is reached and as whom: kubeconfig, or the service account of the pod we run in. Credentials that
 // expire (tokens in files, exec plugins) are read anew.
 
-import { existsSync, readFileSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { existsSync, statSync } from "node:fs";
 import { Agent } from "node:http";
 import type { RequestOptions } from "node:https";
 import { homedir } from "node:os";
@@ -11,6 +10,7 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { YAML } from "bun";
 import * as v from "valibot";
 import { InvalidRequestError, ProviderError } from "../../../../broker/contract/index.ts";
+import { readBounded } from "../../../../broker/credentials/bounded-file.ts";
 
 /** Kubelet renews a service account's token when 80% of its hour are over; a minute is early enough. */
 const FRESH_MS = 60_000;
@@ -84,13 +84,20 @@ interface Loaded {
 function load(file: string | undefined, context: string | undefined): Loaded {
   const config = new KubeConfig();
   try {
-    if (file !== undefined) config.loadFromFile(file);
-    else if (!process.env.KUBECONFIG && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
-    else config.loadFromDefault();
+    if (file !== undefined) {
+      config.loadFromString(readBounded(file, "kubeconfig"));
+      config.makePathsAbsolute(dirname(file));
+    } else if (!process.env.KUBECONFIG && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
+    else {
+      // The library has no limit. What came by a pipe would not come again.
+      for (const path of filesOf(undefined)) if (!statSync(path).isFIFO()) readBounded(path, "kubeconfig");
+      config.loadFromDefault();
+    }
     if (context !== undefined) config.setCurrentContext(context);
     const own: unknown = config.getCurrentUser()?.authProvider?.config?.tokenFile;
     return { config, agent: undefined, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
   } catch (cause) {
+    if (cause instanceof InvalidRequestError) throw cause;
     const message = `the kubeconfig cannot be read: ${wordsOf(cause)}`;
     throw new InvalidRequestError(message, { field: "kubeconfig", cause });
   }
@@ -112,11 +119,16 @@ const Users = v.object({
   ),
 });
 
+/** Those that are there, of the one given or $KUBECONFIG's. */
+function filesOf(file: string | undefined): string[] {
+  const files = file ?? (process.env.KUBECONFIG || join(homedir(), ".kube", "config"));
+  return files.split(delimiter).filter((each) => each !== "" && existsSync(each));
+}
+
 /** clientcmd's `tokenFile`, which the client library does not know. */
 function tokenFileOf(config: KubeConfig, file: string | undefined): string | undefined {
-  const files = file ?? process.env.KUBECONFIG ?? join(homedir(), ".kube", "config");
-  for (const path of files.split(delimiter).filter((each) => each !== "" && existsSync(each))) {
-    const parsed = v.safeParse(Users, YAML.parse(readFileSync(path, "utf8")));
+  for (const path of filesOf(file)) {
+    const parsed = v.safeParse(Users, YAML.parse(readBounded(path, "kubeconfig")));
     if (!parsed.success) continue;
     const user = parsed.output.users.find(({ name }) => name === config.getCurrentUser()?.name);
     if (user?.user?.tokenFile !== undefined) return resolve(dirname(path), user.user.tokenFile);
@@ -135,7 +147,7 @@ async function read(loaded: Loaded): Promise<Credentials> {
     }
     options.agent = loaded.agent;
     if (tokenFile === undefined) return options;
-    const token = (await readFile(tokenFile, "utf8")).trim();
+    const token = readBounded(tokenFile, "tokenFile").trim();
     return { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } };
   } catch (cause) {
     const message = `no credentials for the API server: ${wordsOf(cause)}`;
