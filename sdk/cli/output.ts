@@ -1,6 +1,11 @@
 // What the program prints: tables for people, one JSON value for programs.
+import { readFileSync, readlinkSync } from "node:fs";
+import { FileError } from "../../broker/contract/index.ts";
 import { localErrors } from "../typescript/files/local-errors.ts";
 import { unlessAborted } from "../typescript/wire/pause.ts";
+
+/** open(2), as /proc shows it. */
+const O_CLOEXEC = 0o2000000;
 
 export interface Output {
   readonly json: boolean;
@@ -28,13 +33,26 @@ export function createOutput(options: { json: boolean; quiet: boolean }, signal?
   };
 }
 
+/** Whether this process was started without one. Bun opens /dev/null in its place, and what is written there is lost
+ * without a word; but as what ends at an exec, which nothing does that was handed over by one. */
+const stdoutIsMissing = ((): boolean => {
+  try {
+    const [, flags = "0"] = /^flags:\s*([0-7]+)$/m.exec(readFileSync("/proc/self/fdinfo/1", "latin1")) ?? [];
+    return (Number.parseInt(flags, 8) & O_CLOEXEC) !== 0 && readlinkSync("/proc/self/fd/1") === "/dev/null";
+  } catch {
+    return false;
+  }
+})();
+
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches a command. Throws FileError where it is
- * not taken: the disk is full, or the reader has gone (EPIPE); CanceledError where the signal aborts before. */
+ * not taken: the disk is full, there is no stdout (`>&-`), or the reader has gone (EPIPE); CanceledError where the signal aborts before. */
 export function write(
   name: "stdout" | "stderr",
   data: Uint8Array | string,
   signal?: AbortSignal,
 ): Promise<void> {
+  if (name === "stdout" && stdoutIsMissing)
+    return Promise.reject(new FileError("stdout, on this machine: EBADF: it is closed", { reason: "EBADF" }));
   const stream = process[name];
   const taken = new Promise<void>((resolve, reject) => {
     stream.write(data, (error) => (error ? reject(error) : resolve()));

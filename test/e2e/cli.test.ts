@@ -109,6 +109,23 @@ describe("run", () => {
     await here.sandmesh("release", id);
   });
 
+  test("without a stdout nothing is kept that could not be named, where /dev/null is nobody's loss", async () => {
+    const acquire = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" acquire host`;
+    const acquired = async (redirection: string) => {
+      const ran = await run(["bash", "-c", `${acquire} ${redirection}`], {
+        env: { SANDMESH_HOME: here.home },
+      });
+      const kept = (await here.sandmesh("ps", "--ids")).stdout.trim().split("\n").filter(Boolean);
+      if (kept.length > 0) await here.sandmesh("release", ...kept);
+      return { ...ran, kept: kept.length };
+    };
+    const closed = await acquired(">&-");
+    expect(closed).toMatchObject({ code: 1, kept: 0 });
+    expect(closed.stderr).toBe("sandmesh: file_error: stdout, on this machine: EBADF: it is closed\n");
+    expect(await acquired("> /dev/null")).toMatchObject({ code: 0, kept: 1 });
+    expect(await acquired("1<> /dev/null")).toMatchObject({ code: 0, kept: 1 });
+  });
+
   test("--json is one line with outcome and output", async () => {
     const ran = await here.sandmesh("--json", "run", "host", "--", "echo", "x");
     expect(ran.stdout.trimEnd().split("\n").length).toBe(1);
