@@ -2,10 +2,11 @@
 // words.
 import { join } from "node:path";
 import { Command, Option } from "commander";
-import { hereOnly } from "../../sdk/cli/context.ts";
+import { globalsOf, hereOnly } from "../../sdk/cli/context.ts";
 import { addHelp, addNotes } from "../../sdk/cli/help.ts";
 import { parseSome } from "../../sdk/cli/units.ts";
 import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
+import { endingWithUs } from "../local/child.ts";
 
 type Flag = readonly [flags: string, about: string, byDefault?: number | undefined, not?: string];
 
@@ -96,20 +97,22 @@ const FLAGS_HELP = Object.entries(BENCHES)
 async function runScript(_flags: unknown, command: Command): Promise<void> {
   const script = join(import.meta.dir, "..", "..", "test", "bench", `${command.name()}.ts`);
   if (!(await Bun.file(script).exists())) command.error("error: benchmarks run in a checkout only");
-  const bench = Bun.spawn([process.execPath, script, ...givenWords(command)], {
+  // TERM, so that the benchmark ends its mesh, and then itself.
+  const bench = Bun.spawn(endingWithUs([process.execPath, script, ...givenWords(command)], "TERM"), {
     stdio: ["ignore", "inherit", "inherit"],
   });
-  // The benchmark ends its mesh, and then itself.
   for (const signal of ENDING_SIGNALS) process.on(signal, () => bench.kill(signal));
   process.exitCode = await bench.exited;
 }
 
-/** The benchmark's own flags, as they were given. */
+/** The benchmark's own flags, as they were given, and --json: its errors are told by that. */
 function givenWords(command: Command): string[] {
   const own = command.options.filter(({ hidden }) => !hidden);
-  return own.flatMap((option) => {
+  const json = globalsOf(command).json ? ["--json"] : [];
+  const flags = own.flatMap((option) => {
     const value: unknown = command.getOptionValue(option.attributeName());
     if (command.getOptionValueSource(option.attributeName()) !== "cli") return [];
     return value === true ? [`${option.long}`] : [`${option.long}`, String(value)];
   });
+  return [...flags, ...json];
 }

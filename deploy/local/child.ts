@@ -23,6 +23,15 @@ const FIRST_BACKOFF_MS = 100;
 const LONGEST_BACKOFF_MS = 5_000;
 const LIVED_LONG_MS = 60_000;
 
+/** A program's words so that the kernel ends it with this process, whatever ends this one (prctl(2), PR_SET_PDEATHSIG). */
+export const endingWithUs = (argv: readonly string[], signal: "KILL" | "TERM" = "KILL"): string[] => [
+  "setpriv",
+  "--pdeathsig",
+  signal,
+  "--",
+  ...argv,
+];
+
 export function keepRunning(options: ChildOptions): Child {
   let stopping = false;
   let backoffMs = FIRST_BACKOFF_MS;
@@ -32,8 +41,7 @@ export function keepRunning(options: ChildOptions): Child {
   function start() {
     const log = openLog(options.logFile);
     const began = Date.now();
-    // The kernel ends it with this process, whatever ends this one (prctl(2), PR_SET_PDEATHSIG).
-    const child = Bun.spawn(["setpriv", "--pdeathsig", "KILL", "--", ...options.argv], {
+    const child = Bun.spawn(endingWithUs(options.argv), {
       env: options.env,
       stdio: ["ignore", log, log],
     });

@@ -6,6 +6,7 @@ import { down, type Left, up } from "./up.ts";
 
 export interface OwnMesh {
   home: string;
+  /** With `temporary`, the home goes with the mesh where this process can remove it no more. */
   options?: UpOptions;
   /** What it left, once it is down: also where a signal has ended it, and then before this process ends. */
   down(left: Left): void | Promise<void>;

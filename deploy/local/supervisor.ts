@@ -50,6 +50,8 @@ export const UpOptions = v.object({
   simulated: v.optional(v.record(v.string(), v.unknown()), {}),
   /** It ends when the process that has started it does, by whatever means: its stdin is a pipe from there. */
   owned: v.optional(v.boolean(), false),
+  /** Of an owned one: where its owner died without ending it, its home is removed with it. */
+  temporary: v.optional(v.boolean(), false),
 });
 export type UpOptions = v.InferInput<typeof UpOptions>;
 
@@ -86,6 +88,7 @@ class Mesh {
   #operator: Link | undefined;
   #stopping = false;
   #stopped: Promise<void> | undefined;
+  #orphaned = false;
 
   constructor(home: string, options: v.InferOutput<typeof UpOptions>) {
     this.#paths = makeHome(home);
@@ -192,6 +195,11 @@ class Mesh {
     return server;
   }
 
+  /** Its owner is gone, also in the middle of ending it: nobody reads what it left. */
+  orphaned(): void {
+    this.#orphaned = true;
+  }
+
   /** Ends all: sandboxes first, then the pool, then nats-server. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
@@ -223,6 +231,8 @@ class Mesh {
       if (claimOf(this.#paths) === "nobody's") this.#remove(home);
       return;
     }
+    const isEmpty = left.sandboxes + left.processes + left.mounts === 0;
+    if (this.#orphaned && this.#options.temporary && isEmpty) return this.#remove(home);
     writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
     for (const file of endsWithMesh(this.#paths)) this.#remove(file);
   }
@@ -257,6 +267,10 @@ if (import.meta.main) {
     await mesh.stop();
     process.exit(0);
   };
+  const endAlone = () => {
+    mesh.orphaned();
+    void end();
+  };
   setInterval(() => {
     const claim = claimOf(homePaths(home));
     // The other's files are not to be touched; the kernel ends the children.
@@ -267,7 +281,7 @@ if (import.meta.main) {
   process.on("SIGINT", end);
   // Whoever waits for the line below was interrupted: what they began ends with them.
   process.stdout.on("error", end);
-  if (options.owned) process.stdin.on("close", end).resume();
+  if (options.owned) process.stdin.on("close", endAlone).resume();
   try {
     const address = await mesh.start();
     process.stdout.write(`${JSON.stringify(address)}\n`);

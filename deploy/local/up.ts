@@ -1,5 +1,5 @@
 // `sandmesh up` and `down`: the one-machine mesh, in the background.
-import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync, statfsSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import {
@@ -32,6 +32,9 @@ const Address = v.object({ url: v.string(), credentials: v.string() });
 const START_MS = 180_000;
 /** The supervisor's own limits (drain, then stop) add up to less. */
 const STOP_MS = 120_000;
+
+/** With less than this left of the home's disk, that is why a mesh did not start. */
+const NEEDED_BYTES = 1024 ** 2;
 
 /** Supervisors that live as long as this process: their stdin's other end must not be collected before. */
 const owned = new Set<Bun.Subprocess>();
@@ -66,7 +69,7 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
 }
 
 /** Starts a mesh in `home`, or answers the one that is up there. Throws InvalidRequestError that names the setting of
- * the pool at fault, FileError where the home cannot be made, ProviderError where the daemon was not built, ConnectionError
+ * the pool at fault, FileError where the home cannot be made or its disk is full, ProviderError where the daemon was not built, ConnectionError
  * with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
   checkPoolSettings(options.pool ?? {});
@@ -91,9 +94,18 @@ export async function up(home: string, options: UpOptions = {}): Promise<MeshAdd
     // Of several at once one starts it, and all have it.
     const other = await addressOfOther(paths);
     if (other !== undefined) return { ...other, already: true };
-    throw new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
+    throw fullDisk(home) ?? new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
   }
   return { ...address.output, already: false };
+}
+
+/** A log says nothing of a disk that takes no log. */
+function fullDisk(home: string): FileError | undefined {
+  const { bsize, bavail } = statfsSync(home);
+  const left = bsize * bavail;
+  if (left >= NEEDED_BYTES) return undefined;
+  const message = `the mesh did not start: the disk of ${home} is full (${Math.floor(left / 1024)} KiB left): make room there, or choose another folder`;
+  return new FileError(message, { reason: "ENOSPC" });
 }
 
 /** Before anything is started: the pool would refuse them too, but as a process that ends. */

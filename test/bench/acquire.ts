@@ -5,6 +5,7 @@
 // first round's. `--kill` ends all clients by SIGKILL instead of a release, and waits until nothing is left.
 import { join } from "node:path";
 import * as v from "valibot";
+import { endingWithUs } from "../../deploy/local/child.ts";
 import type { Mesh } from "../../sdk/typescript/mod.ts";
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
 import { lines } from "./lines.ts";
@@ -37,7 +38,7 @@ class Clients {
     const script = join(import.meta.dir, "acquire-client.ts");
     this.#processes = Array.from({ length: clients }, (_, i) => {
       const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
-      return Bun.spawn([process.execPath, script, String(share), String(leaseMs)], {
+      return Bun.spawn(endingWithUs([process.execPath, script, String(share), String(leaseMs)]), {
         env: { ...process.env, ...env },
         stdio: ["pipe", "pipe", "inherit"],
       });

@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { withMesh } from "../../deploy/local/own.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
 import { describeLeft, type Left, nothingLeft } from "../../deploy/local/up.ts";
+import { failedBy } from "../../sdk/cli/context.ts";
+import { write } from "../../sdk/cli/output.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
 
 export const progress = (line: string): void => {
@@ -13,6 +15,18 @@ export const progress = (line: string): void => {
 
 export { benchFlags } from "../../deploy/commands/bench.ts";
 export { percentile } from "../../deploy/percentile.ts";
+
+/** Prints what `measure` answers as one line. What it throws is told, and ends this process, as a command's of the
+ * program; no stack. */
+export async function report(measure: () => Promise<object>): Promise<void> {
+  // Who writes learns of it by the write; without a listener it would end this process, and leave the mesh.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+  try {
+    await write("stdout", `${JSON.stringify(await measure())}\n`);
+  } catch (thrown) {
+    process.exitCode = failedBy(thrown, process.argv.includes("--json"));
+  }
+}
 
 export const round = (value: number, digits = 3): number => Number(value.toFixed(digits));
 
@@ -24,11 +38,13 @@ export interface BenchMesh {
 }
 
 /** Starts a mesh of its own, runs `measure`, ends the mesh, and prints what `measure` returned as one line. Exits with
- * 1 where anything was left behind. */
-export async function bench(
-  options: UpOptions,
-  measure: (mesh: BenchMesh) => Promise<object>,
-): Promise<void> {
+ * 1 where anything was left behind, and as `report` does. */
+export function bench(options: UpOptions, measure: (mesh: BenchMesh) => Promise<object>): Promise<void> {
+  return report(() => onOwnMesh(options, measure));
+}
+
+async function onOwnMesh(given: UpOptions, measure: (mesh: BenchMesh) => Promise<object>): Promise<object> {
+  const options = { ...given, temporary: true };
   const home = await mkdtemp(join(tmpdir(), "sandmesh-bench-"));
   const remove = (): Promise<void> => rm(home, { recursive: true, force: true });
   const down = async (left: Left): Promise<void> => {
@@ -36,11 +52,10 @@ export async function bench(
     if (!nothingLeft(left)) process.exitCode = 1;
     await remove();
   };
-  const result = await withMesh({ home, options, down }, async (address) => {
+  return await withMesh({ home, options, down }, async (address) => {
     await using mesh = await connect({ url: address.url, credentials: address.credentials });
     return await measure({ mesh, home, ...address });
   }).finally(remove);
-  process.stdout.write(`${JSON.stringify(result)}\n`);
 }
 
 /** The number behind `flag`, such as `--n 100`. */

@@ -1,5 +1,6 @@
 // Starts the process of the simulated daemons of one mesh (burst-kubelets.ts).
 import { join } from "node:path";
+import { endingWithUs } from "../../deploy/local/child.ts";
 import { inTime } from "./burst-wait.ts";
 import { lines } from "./lines.ts";
 
@@ -15,7 +16,7 @@ export interface Kubelets {
 
 export async function startKubelets(mesh: string): Promise<Kubelets> {
   const argv = [process.execPath, join(import.meta.dir, "burst-kubelets.ts"), mesh];
-  const child = Bun.spawn(argv, { stdio: ["ignore", "pipe", "inherit"] });
+  const child = Bun.spawn(endingWithUs(argv), { stdio: ["ignore", "pipe", "inherit"] });
   const failed = child.exited.then((code) => {
     throw new Error(`the simulated daemons' process ended with ${code}`);
   });

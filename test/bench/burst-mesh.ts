@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { randomName } from "../../broker/contract/index.ts";
 import { formatCreds } from "../../broker/credentials/index.ts";
 import { type Server, startServer } from "../../broker/server/index.ts";
+import { endingWithUs } from "../../deploy/local/child.ts";
 import type { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
 import { connect } from "../../sdk/typescript/mod.ts";
 import { openApi, removePods } from "./burst-pods.ts";
@@ -73,7 +74,7 @@ export class BurstMesh {
       ...pool,
     };
     const argv = [process.execPath, POOL, "--config", await write("pool.json", JSON.stringify(config))];
-    this.#pool = Bun.spawn(argv, { stdio: ["ignore", "inherit", "inherit"] });
+    this.#pool = Bun.spawn(endingWithUs(argv), { stdio: ["ignore", "inherit", "inherit"] });
     const asker = await connect({ url: server.url, credentials: this.credentials, handleSignals: false });
     const answers = () =>
       asker.status().then(

@@ -4,6 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
+import { endingWithUs } from "../../deploy/local/child.ts";
 import { bundle } from "../../sdk/typescript/build.ts";
 import { percentile, progress, round } from "./bench.ts";
 import { countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
@@ -74,7 +75,7 @@ class Clients {
     const env = { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials };
     this.#all = Array.from({ length: clients }, (_, i) => {
       const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
-      const argv = [process.execPath, script, String(share), String(LEASE_MS)];
+      const argv = endingWithUs([process.execPath, script, String(share), String(LEASE_MS)]);
       const child = Bun.spawn(argv, { env, stdio: ["pipe", "pipe", "inherit"] });
       return { child, words: lines(child.stdout) };
     });

@@ -4,7 +4,7 @@
 // machine is noisy for both. With `--image IMAGE` it is measured on the mesh that SANDMESH_URL names, in a sandbox of that
 // image, and nothing is said of the processes' CPU.
 import { connect, type Sandbox } from "../../sdk/typescript/mod.ts";
-import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
+import { bench, benchFlags, percentile, progress, report, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";
 import { natsPair } from "./pair.ts";
 import { CpuMeter, type PathPids, pathPids } from "./usage.ts";
@@ -101,7 +101,9 @@ if (image === undefined) {
     return await measure(box, n, pathPids(home));
   });
 } else {
-  await using mesh = await connect();
-  await using box = await mesh.acquire({ image });
-  process.stdout.write(`${JSON.stringify(await measure(box, n))}\n`);
+  await report(async () => {
+    await using mesh = await connect();
+    await using box = await mesh.acquire({ image });
+    return await measure(box, n);
+  });
 }

@@ -3,6 +3,7 @@
 import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { testServer } from "../../broker/server/testing.ts";
+import { endingWithUs } from "../../deploy/local/child.ts";
 import { lines } from "./lines.ts";
 import type { PathPids } from "./usage.ts";
 
@@ -26,7 +27,7 @@ export interface Pair extends AsyncDisposable {
 export async function natsPair(): Promise<Pair> {
   const server = await testServer();
   const credentials = JSON.stringify(server.sandboxCredentials("acme", SANDBOX));
-  const child = Bun.spawn([process.execPath, import.meta.path, server.url], {
+  const child = Bun.spawn(endingWithUs([process.execPath, import.meta.path, server.url]), {
     env: { ...process.env, PAIR_CREDENTIALS: credentials },
     stdin: "pipe",
     stdout: "pipe",

@@ -89,6 +89,13 @@ describe.if(process.getuid?.() === 0)("a mesh's disk", () => {
     );
   });
 
+  test("that has no room for a mesh is named by up, whose log has no room either", async () => {
+    await mount("-t", "tmpfs", "-o", "size=40k", "tmpfs", home);
+    const refused = JSON.parse((await sandmesh("--json", "up")).stdout);
+    expect(refused).toMatchObject({ error: { code: "file_error", reason: "ENOSPC" } });
+    expect(refused.error.message).toContain(`the disk of ${home} is full`);
+  });
+
   test("that is read-only is a line of doctor's table, and a typed error of up and down", async () => {
     await mount("-t", "tmpfs", "-o", "size=24m", "tmpfs", home);
     expect((await sandmesh("up")).code).toBe(0);

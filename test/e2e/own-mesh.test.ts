@@ -1,18 +1,35 @@
 // The meshes of quickstart and of the benchmarks end with them, whatever ends these.
 import { afterEach, beforeEach, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { lines } from "../bench/lines.ts";
-import { processesOf } from "../processes.ts";
-import { ROOT } from "./program.ts";
+import { processes, processesOf } from "../processes.ts";
+import { ROOT, run } from "./program.ts";
 
 const NOTHING_LEFT = "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases";
 const QUICKSTART = { argv: ["bash", "deploy/quickstart", "2"], works: /^all ready after/ };
 const BENCH = {
   argv: [process.execPath, "deploy/sandmesh.ts", "bench", "boot", "--n", "100000"],
   works: /^10\/100000$/,
+};
+
+const BURST = {
+  argv: [
+    process.execPath,
+    "deploy/sandmesh.ts",
+    "bench",
+    "acquire",
+    "--n",
+    "4",
+    "--clients",
+    "2",
+    "--rounds",
+    "100000",
+  ],
+  works: /^4 usable after/,
 };
 
 let folder: string;
@@ -25,6 +42,24 @@ afterEach(async () => {
   if (begun?.exitCode === null && begun.signalCode === null) process.kill(-begun.pid, "SIGKILL");
   await rm(folder, { recursive: true, force: true });
 });
+
+/** The client processes of a benchmark know the mesh by their environment. */
+const clientsOf = (home: string): number[] =>
+  processes()
+    .filter(({ argv }) => argv.some((arg) => arg.endsWith("/acquire-client.ts")))
+    .map(({ pid }) => pid)
+    .filter((pid) => environmentOf(pid).includes(home));
+
+function environmentOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, "latin1");
+  } catch {
+    return ""; // ended while we looked
+  }
+}
+
+const benchHomes = async (): Promise<string[]> =>
+  (await readdir(folder)).filter((name) => name.startsWith("sandmesh-bench"));
 
 /** Starts it in a group of its own, and waits until its sandboxes are at work. */
 async function begin({ argv, works }: { argv: string[]; works: RegExp }) {
@@ -61,7 +96,7 @@ test.each([
     expect(said).toContain(`${signal}: ending the mesh`);
     expect(said).toContain(NOTHING_LEFT);
     // The benchmarks' homes are for them alone.
-    expect((await readdir(folder)).filter((name) => name.startsWith("sandmesh-bench"))).toEqual([]);
+    expect(await benchHomes()).toEqual([]);
   },
 );
 
@@ -72,4 +107,29 @@ test.each([
   const { child } = await begin(program);
   process.kill(-child.pid, "SIGKILL");
   await until("the mesh has ended", () => processesOf(folder).length === 0, 60_000, 50);
+  expect(await benchHomes()).toEqual([]);
+});
+
+test("a benchmark's client processes end with it, and do not go on asking a mesh that is gone", async () => {
+  const { child } = await begin(BURST);
+  expect(clientsOf(folder).length).toBe(2);
+  // The command line alone: what it runs ends its mesh, too.
+  process.kill(child.pid, "SIGKILL");
+  await until("the mesh has ended", () => processesOf(folder).length === 0, 60_000, 50);
+  await until("the clients have ended", () => clientsOf(folder).length === 0, 5_000, 50);
+  await until("the benchmark has ended", async () => (await benchHomes()).length === 0, 5_000, 50);
+});
+
+test("a benchmark whose stdout takes nothing, or that has no room for its mesh, says so in a line", async () => {
+  const bench = (env: Record<string, string>, shell: string) =>
+    run(["bash", "-c", shell, "bash", process.execPath, "deploy/sandmesh.ts", "bench", "boot", "--n", "1"], {
+      env: { TMPDIR: folder, ...env },
+    });
+  const unheard = await bench({}, '"$@" > /dev/full');
+  expect(unheard.code).toBe(1);
+  expect(unheard.stderr).toContain(NOTHING_LEFT);
+  expect(unheard.stderr.trimEnd().split("\n").at(-1)).toMatch(/^sandmesh: file_error: stdout, .*ENOSPC/);
+  const nowhere = await bench({ TMPDIR: join(folder, "none") }, '"$@" --json');
+  expect(JSON.parse(nowhere.stdout)).toMatchObject({ error: { code: "file_error", reason: "ENOENT" } });
+  expect([nowhere.code, nowhere.stderr.trimEnd().split("\n").length]).toEqual([1, 1]);
 });

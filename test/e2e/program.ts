@@ -48,7 +48,7 @@ export interface LocalMesh extends AsyncDisposable {
 export async function localMesh(options: UpOptions = {}): Promise<LocalMesh> {
   const home = await mkdtemp(join(tmpdir(), "sandmesh-e2e-"));
   // A test that is killed leaves none.
-  const address = await up(home, { ...options, owned: true });
+  const address = await up(home, { ...options, owned: true, temporary: true });
   const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
   const sandmeshWith: LocalMesh["sandmeshWith"] = ({ stdin, env }, ...args) =>
     run([...program, ...args], {
