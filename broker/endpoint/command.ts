@@ -12,7 +12,8 @@ const BACKSTOP_MS = 5_000;
 /** Unsent bytes of a stream at which its command is paused, and at which it goes on. */
 const PAUSE_BYTES = 1024 * 1024;
 const RESUME_BYTES = 256 * 1024;
-/** A stream that has grown beyond this no longer holds what all its readers have got, but for the last part. */
+/** A stream that has grown beyond this no longer holds what all its readers have said that they have, but for the last part.
+ * (What was only sent may be lost with a connection, and is asked for again.) */
 const WHOLE_BYTES = 8 * 1024 * 1024;
 const BEHIND_BYTES = 1024 * 1024;
 
@@ -23,7 +24,7 @@ export interface Listener {
   ended(): void;
   /** Bytes that are held and not yet sent to it, of the stream that has most; undefined where it does not count. */
   lag(): number | undefined;
-  /** Offset up to which it has that stream. */
+  /** Offset up to which it has said that it has that stream. */
   position(stream: OutputStream): number;
 }
 

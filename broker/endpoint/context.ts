@@ -44,6 +44,8 @@ export class Context {
   readonly counters: Counters = { requests: 0, unanswerable: 0, errors: 0, unsent: 0 };
   /** Once true nothing more is published. */
   over = false;
+  /** Whether the server is there, as far as is known. */
+  connected = true;
 
   constructor(parts: {
     tenant: string;

@@ -228,6 +228,29 @@ describe("output", () => {
     }
   });
 
+  test("what was sent and not acknowledged stays held, however much that was", async () => {
+    const id = newId();
+    const credit_bytes = 4 * MiB;
+    const lost = box.caller.stream("exec", { id, argv, credit_bytes, output_limit_bytes: 64 * MiB });
+    const command = await begun();
+    const out = bytesFrom(256 * 1024);
+    let at = 0;
+    const acknowledged = 10 * MiB;
+    lost.onChunk = () => {
+      const received = lost.bytes("stdout");
+      if (received <= acknowledged) lost.credit("stdout", received, received + credit_bytes);
+    };
+    await until("all that it may have is sent", () => {
+      for (; at < 20 * MiB && !command.paused; at += out.length) command.write(out);
+      return lost.bytes("stdout") >= acknowledged + 4 * MiB && command.paused;
+    });
+    // Its connection may have carried none of that.
+    const again = box.caller.stream("attach", { id, from_stdout: acknowledged, credit_bytes });
+    await until("the first of it", () => again.chunks.length > 0);
+    expect(again.chunks[0]?.offset).toBe(acknowledged);
+    command.exit();
+  });
+
   test("several readers from their own offsets at once, and one after the end", async () => {
     const id = newId();
     const first = box.caller.stream("exec", { id, argv, credit_bytes: MiB }).follow(MiB);

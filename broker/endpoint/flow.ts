@@ -10,6 +10,8 @@ export type StreamName = OutputStream | "data";
 export interface CreditTaker {
   /** `received` and `until` are offsets; doubled and old ones do nothing. */
   credit(stream: StreamName, received: number, until: number): void;
+  /** The connection was lost and is back: what was on its way may not have arrived. */
+  returned?(): void;
 }
 
 export class Flow {
@@ -65,6 +67,10 @@ export class Flow {
   credit(token: string, stream: StreamName, received: number, until: number): void {
     this.#readers.get(token)?.credit(stream, received, until);
   }
+
+  returned(): void {
+    for (const reader of [...this.#readers.values()]) reader.returned?.();
+  }
 }
 
 /** How far one stream of one reader is. */
@@ -73,33 +79,55 @@ export class Window {
   sent: number;
   /** Offset up to which it may be sent. */
   until: number;
-  /** Offset up to which the reader has it. */
+  /** Offset up to which the reader has said that it has it. */
   received: number;
+  /** Offset up to which it no longer counts against the connection's budget. */
+  #settled: number;
 
   constructor(from: number, credit: number) {
     this.sent = from;
     this.received = from;
+    this.#settled = from;
     this.until = from + credit;
   }
 
+  /** What it has of the budget. */
   get inFlight(): number {
-    return this.sent - this.received;
+    return this.sent - this.#settled;
   }
 
   /** Passes over bytes that will never be sent. */
   skip(bytes: number): void {
     this.sent += bytes;
     this.received += bytes;
+    this.#settled += bytes;
     this.until += bytes;
   }
 
-  /** Answers how many bytes have arrived since the last credit. A reader cannot have what was not sent. */
+  /** Answers how many bytes the budget gets back. A reader cannot have what was not sent. */
   credit(received: number, until: number): number {
     if (until > this.until) this.until = until;
-    const arrived = Math.min(received, this.sent) - this.received;
-    if (arrived <= 0) return 0;
-    this.received += arrived;
-    return arrived;
+    this.received = Math.max(this.received, Math.min(received, this.sent));
+    return this.#settle(this.received);
+  }
+
+  /** What is on its way no longer keeps others from the budget; answers how much that is. */
+  writeOff(): number {
+    return this.#settle(this.sent);
+  }
+
+  /** What the reader has not said that it has is to be sent again; answers how many bytes the budget gets back. */
+  rewind(): number {
+    const { inFlight } = this;
+    this.sent = this.received;
+    this.#settled = this.received;
+    return inFlight;
+  }
+
+  #settle(offset: number): number {
+    const back = Math.max(0, offset - this.#settled);
+    this.#settled += back;
+    return back;
   }
 }
 

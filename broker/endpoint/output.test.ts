@@ -82,6 +82,20 @@ test("credit only grows: what is old, doubled or beyond what was sent changes no
   expect([window.until, window.inFlight]).toEqual([200, 0]);
 });
 
+test("what is written off or sent again is given back to the budget once, and is not taken for received", () => {
+  const window = new Window(0, 100);
+  window.sent = 80;
+  expect([window.credit(30, 100), window.writeOff(), window.inFlight, window.received]).toEqual([
+    30, 50, 0, 30,
+  ]);
+  // Late word of what was written off.
+  expect([window.credit(60, 130), window.inFlight, window.received]).toEqual([0, 0, 60]);
+  window.sent = 100;
+  expect([window.inFlight, window.rewind(), window.sent, window.inFlight]).toEqual([20, 20, 60, 0]);
+  window.sent = 90;
+  expect([window.inFlight, window.credit(90, 0)]).toEqual([30, 30]);
+});
+
 test("a reader's name is all that stands behind the user in its answer subject", () => {
   expect(tokenOf("rep.v1.acme.sb-1.ann.ab12.7f")).toBe("ab12.7f");
   expect(tokenOf("rep.v1.acme.sb-1.ann.x")).toBe("x");

@@ -31,7 +31,6 @@ const CLOSE_SLACK_MS = 2_000;
 export class SandboxEndpoint implements Endpoint {
   readonly incarnation: string;
   readonly ended: Promise<End>;
-  connected = true;
   readonly #options: EndpointOptions;
   readonly #link: Link;
   readonly #executor: Executor;
@@ -40,6 +39,7 @@ export class SandboxEndpoint implements Endpoint {
   readonly #downloads: Downloads;
   readonly #uploads: Uploads;
   readonly #looks: Looks;
+  readonly #flow = new Flow();
   readonly #dispatch: Dispatch;
   readonly #now: () => number;
   readonly #openedAtMs: number;
@@ -70,7 +70,7 @@ export class SandboxEndpoint implements Endpoint {
     const deadlines = new Deadlines(now);
     const log = options.log ?? SILENT;
     const context = new Context({ tenant, sandbox, incarnation, link, log, deadlines, now });
-    const flow = new Flow();
+    const flow = this.#flow;
     const execution = new Execution(context, flow, executor, options.retention);
     this.#context = context;
     this.#downloads = new Downloads(context, flow);
@@ -99,6 +99,10 @@ export class SandboxEndpoint implements Endpoint {
     return this.#tenure.generation;
   }
 
+  get connected(): boolean {
+    return this.#context.connected;
+  }
+
   get counters(): Readonly<Counters> {
     return this.#context.counters;
   }
@@ -119,9 +123,11 @@ export class SandboxEndpoint implements Endpoint {
     this.#ready();
     // A word of the pool may have been lost with the connection; to say ready again asks for it.
     this.#link.onStatus((connected) => {
-      this.connected = connected;
+      this.#context.connected = connected;
       this.#context.log.info({ sandbox, connected }, "the connection");
-      if (connected && !this.#context.over) this.#ready();
+      if (!connected || this.#context.over) return;
+      this.#flow.returned();
+      this.#ready();
     });
     this.#link.closed.then((reason) =>
       this.#end({ why: "disconnected", reason: reason?.message ?? "the connection was closed" }),

@@ -107,18 +107,28 @@ export class StreamReader implements Listener, CreditTaker {
   }
 
   position(stream: OutputStream): number {
-    return this.#windows[stream].sent;
+    return this.#windows[stream].received;
+  }
+
+  /** Sent again from where the reader is known to be; it takes each byte once. */
+  returned(): void {
+    if (this.#over) return;
+    let back = 0;
+    for (const stream of STREAMS) back += this.#windows[stream].rewind();
+    if (back > 0) this.#progress();
+    this.#flow.give(back);
+    this.#pump();
   }
 
   credit(stream: StreamName, received: number, until: number): void {
     if (stream === "data" || this.#over) return;
     this.#command.heard();
     const window = this.#windows[stream];
-    const before = window.until;
-    const arrived = window.credit(received, until);
-    if (arrived > 0 || window.until > before) this.#progress();
-    this.#flow.give(arrived);
-    if (window.until > before) this.#pump();
+    const before = { until: window.until, received: window.received };
+    this.#flow.give(window.credit(received, until));
+    const more = window.until > before.until;
+    if (more || window.received > before.received) this.#progress();
+    if (more) this.#pump();
   }
 
   /** Bytes that could be sent, had it the credit. */
@@ -128,7 +138,8 @@ export class StreamReader implements Listener, CreditTaker {
   }
 
   #pump(): void {
-    if (this.#over) return;
+    // While the connection is away the command waits, as for credit.
+    if (this.#over || !this.#context.connected) return;
     const { over } = this.#command;
     if (this.#begun || (over && !this.#restFits())) {
       this.#begun = true;
@@ -241,9 +252,7 @@ export class StreamReader implements Listener, CreditTaker {
     }
     if (waitedMs >= STALL_MS && this.#inFlight > 0) {
       // It may well be there, and only slow to say so; but it no longer keeps the others from the budget.
-      const inFlight = this.#inFlight;
-      for (const stream of STREAMS) this.#windows[stream].received = this.#windows[stream].sent;
-      this.#flow.give(inFlight);
+      for (const stream of STREAMS) this.#flow.give(this.#windows[stream].writeOff());
     }
     if (lacks || this.#inFlight > 0) this.#context.deadlines.set(this.#stall, STALL_SHARED_MS);
   }

@@ -54,6 +54,7 @@ class Played:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.reply = ""
         self.script: Script = lambda verb, request: [end(request)]
 
     async def on_message(self, message: Msg) -> None:
@@ -62,7 +63,9 @@ class Played:
         answers = [{"sandbox": SANDBOX, "incarnation": "x", "generation": 1}] if verb == "ping" else None
         for answer in self.script(verb, request) if answers is None else answers:
             body = answer if isinstance(answer, bytes) else codec.encode(answer)
-            await self.client.publish(message.reply, body)
+            # To word of credit, which wants no answer, the command's goes on.
+            self.reply = message.reply or self.reply
+            await self.client.publish(self.reply, body)
 
     def verbs(self) -> list[str]:
         return [verb for verb, _request in self.asked]
@@ -97,12 +100,44 @@ async def test_doubled_chunks_are_taken_once_and_lost_ones_asked_for_again(backe
                     chunk(request, 2, b"cd"),
                     chunk(request, 9, b"z"),
                 ]
+            if verb == "credit":
+                return []
             assert (request["from_stdout"], request["id"]) == (4, played.asked[0][1]["id"])
             return [end(request, stdout=b"ef", totals=totals(6))]
 
         played.script = script
         assert (await box.exec("x")).stdout.bytes == b"abcdef"
+        assert played.verbs() == ["exec", "credit", "attach"]
+
+
+async def test_a_reader_that_was_given_up_for_its_slowness_reads_on(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        stalled = {"code": "busy", "message": "no credit came", "retryable": True, "reason": "reader_stalled"}
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            if verb == "exec":
+                return [chunk(request, 0, b"abc"), {"error": stalled}]
+            assert request["from_stdout"] == 3
+            return [end(request, stdout=b"def", totals=totals(6))]
+
+        played.script = script
+        assert (await box.exec("x")).stdout.bytes == b"abcdef"
         assert played.verbs() == ["exec", "attach"]
+
+
+async def test_bytes_that_come_again_are_acknowledged_again(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            # The end comes with the word that the first bytes have arrived.
+            if verb == "credit":
+                return [end(played.asked[0][1], stdout=b"d", totals=totals(4))]
+            return [chunk(request, 0, b"abc"), chunk(request, 0, b"abc")]
+
+        played.script = script
+        assert (await box.exec("x")).stdout.bytes == b"abcd"
+        credit = played.asked[1][1]
+        assert (credit["received"], credit["until"]) == (3, 3 + 1024 * 1024)
 
 
 async def test_output_that_stays_lost_is_told_not_hidden(backend: Backend) -> None:

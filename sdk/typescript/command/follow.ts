@@ -145,8 +145,9 @@ export class Follower {
         const data = this.#progress.take(frame);
         if (data === "gap") return undefined;
         stream.reading = frame.stream;
-        if (data.length > 0)
-          return { ...frame, data, offset: frame.offset + frame.data.length - data.length };
+        // Sent again, since the sandbox does not know that it came: our word of it was lost.
+        if (data.length === 0) this.#credit(frame.stream, true);
+        else return { ...frame, data, offset: frame.offset + frame.data.length - data.length };
       }
     } catch (error) {
       this.#judge(error);
@@ -188,12 +189,12 @@ export class Follower {
     this.#watch.heard();
   }
 
-  /** Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time. */
-  #credit(name: ChunkFrame["stream"]): void {
+  /** Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time, or `now`. */
+  #credit(name: ChunkFrame["stream"], now = false): void {
     if (name === "data") return;
     const received = this.#progress.next[name];
     const credit = this.#creditBytes;
-    if (received + credit - this.#granted[name] < credit / 2) return;
+    if (!now && received + credit - this.#granted[name] < credit / 2) return;
     const until = received + credit;
     this.#granted[name] = until;
     const { link } = this.#box.caller;

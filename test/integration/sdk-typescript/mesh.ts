@@ -11,6 +11,7 @@ import { SHORT } from "../../../pool/testing/mesh.ts";
 import { MemoryRecords } from "../../../pool/testing/store.ts";
 import type { ConnectOptions, Mesh } from "../../../sdk/typescript/mod.ts";
 import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
+import { type Cuttable, cuttable } from "../../cuttable.ts";
 
 const DAEMON = join(import.meta.dir, "..", "..", "..", "agent", "main.ts");
 const QUICK = { firstMs: 20, baseMs: 50, maxMs: 200 };
@@ -91,12 +92,15 @@ export class Daemons implements Provider {
 class LiveMesh implements AsyncDisposable {
   readonly server: TestServer;
   readonly provider = new Daemons();
+  /** Of the daemons, to the server. */
+  readonly daemonsWay: Cuttable | undefined;
   readonly #records = new MemoryRecords();
   readonly #meshes: Mesh[] = [];
   #pool: Pool | undefined;
 
-  constructor(server: TestServer) {
+  constructor(server: TestServer, daemonsWay: Cuttable | undefined) {
     this.server = server;
+    this.daemonsWay = daemonsWay;
   }
 
   async startPool(): Promise<void> {
@@ -105,7 +109,7 @@ class LiveMesh implements AsyncDisposable {
       store: this.#records.open(),
       minter: this.server.keys,
       providers: [this.provider],
-      daemonUrls: [this.server.url],
+      daemonUrls: [this.daemonsWay?.url ?? this.server.url],
       limits: SHORT,
     });
   }
@@ -121,12 +125,16 @@ class LiveMesh implements AsyncDisposable {
     await Promise.allSettled(this.#meshes.map((mesh) => mesh.close()));
     await this.provider.end();
     await this.#pool?.close();
+    await this.daemonsWay?.[Symbol.asyncDispose]();
     await this.server.close();
   }
 }
 
-export async function liveMesh(): Promise<LiveMesh> {
-  const mesh = new LiveMesh(await testServer());
+/** `cuttable`: the daemons' connections can be cut. */
+export async function liveMesh(options: { cuttable?: boolean } = {}): Promise<LiveMesh> {
+  const server = await testServer();
+  const way = options.cuttable === true ? await cuttable(server.port) : undefined;
+  const mesh = new LiveMesh(server, way);
   await mesh.startPool();
   return mesh;
 }

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple
 
 from ..errors import (
+    BusyError,
     ConnectionError,
     DeadlineError,
     OutputGoneError,
@@ -159,7 +160,8 @@ class Follower:
                 if data:
                     # Duplicates are cut at the front, so that the new bytes end where the chunk ends.
                     yield {**frame, "data": data, "offset": frame["offset"] + len(frame["data"]) - len(data)}
-                await self._credit(frame["stream"])
+                # Sent again, since the sandbox does not know that it came: our word of it was lost.
+                await self._credit(frame["stream"], now=not data)
             elif frame["type"] == "started" or self._is_whole(frame):
                 yield frame
                 return
@@ -203,11 +205,11 @@ class Follower:
         if self._silence is not None:
             self._silence.heard()
 
-    async def _credit(self, name: str) -> None:
-        """Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time."""
+    async def _credit(self, name: str, now: bool) -> None:
+        """Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time, or ``now``."""
         received = self._progress.next[name]
         until = received + self._credit_bytes
-        if until - self._granted[name] < self._credit_bytes // 2 or self._stream is None:
+        if self._stream is None or (until - self._granted[name] < self._credit_bytes // 2 and not now):
             return
         self._granted[name] = until
         link = self._box.caller.link
@@ -243,6 +245,9 @@ class Follower:
                 self._box.caller.behind(self._box.inquire())
                 return
         elif may_be_lost(error):
+            return
+        elif isinstance(error, BusyError) and error.reason == "reader_stalled":
+            # We read too slowly for the daemon's patience; the command goes on, and so may we.
             return
         # The sandbox speaks of this question, and we know of those before.
         raise self._told(error.saying(self.started) if refused or self._heard else error)

@@ -1,0 +1,115 @@
+"""A long output whose way is cut in the middle, at either end or at the server, arrives whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from conftest import Backend
+
+import sandmesh
+
+MIB = 1024 * 1024
+# 64 MiB in lines that are all told apart.
+LINE = "seq 10000000 17456539"
+SIZE = 67_108_860
+
+
+@pytest.fixture
+def own_local(shared_local: Backend) -> Iterator[Backend]:
+    """Real sandboxes at a server that may be ended."""
+    backend = Backend("local")
+    yield backend
+    backend.close()
+
+
+class Way:
+    """To a server; ``cut`` ends all connections that lead through here, in the middle of whatever they carry."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    async def lead(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
+        far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._copy(near_in, far_out), self._copy(far_in, near_out))
+
+    async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        self._writers.add(to)
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                to.write(data)
+                await to.drain()
+        self._writers.discard(to)
+        to.close()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def cuttable(url: str) -> AsyncIterator[Way]:
+    way = Way(int(url.rsplit(":", 1)[1]))
+    server = await asyncio.start_server(way.lead, "127.0.0.1", 0)
+    way.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield way
+    finally:
+        server.close()
+        way.cut()
+
+
+async def read_whole(stream: sandmesh.CommandStream, every: int, at: Callable[[], object]) -> None:
+    """Reads to the end, calls ``at`` each time so much more has come, and checks the bytes."""
+    got, cuts, digest = 0, 0, hashlib.sha256()
+    async for chunk in stream:
+        assert chunk.offset == got
+        digest.update(chunk.data)
+        got += len(chunk.data)
+        if got >= (cuts + 1) * every:
+            cuts += 1
+            at()
+    assert (got, cuts) == (SIZE, SIZE // every)
+    expected = subprocess.run(["sh", "-c", f"{LINE} | sha256sum"], capture_output=True, check=True).stdout
+    assert digest.hexdigest() == expected.decode().split()[0]
+    assert (await stream.wait()).ok
+
+
+@pytest.mark.limit(120)
+async def test_a_cut_connection_of_the_reader_loses_no_byte(local: Backend) -> None:
+    async with (
+        cuttable(local.url) as way,
+        sandmesh.connect(way.url, local.credentials) as mesh,
+        await mesh.acquire("host") as box,
+    ):
+        await read_whole(box.stream(LINE), 20 * MIB, way.cut)
+
+
+@pytest.mark.limit(120)
+async def test_a_cut_connection_of_who_follows_a_detached_command_loses_no_byte(local: Backend) -> None:
+    async with (
+        cuttable(local.url) as way,
+        sandmesh.connect(way.url, local.credentials) as mesh,
+        await mesh.acquire("host") as box,
+    ):
+        command = await box.start(f"read go; {LINE}", stdin_open=True, output_limit="128MiB")
+        following = asyncio.ensure_future(read_whole(command.attach(), 20 * MIB, way.cut))
+        await command.stdin.write("\n")
+        await following
+
+
+@pytest.mark.limit(120)
+async def test_a_restarted_server_loses_no_byte(own_local: Backend) -> None:
+    def restart() -> None:
+        own_local.order("kill_server")
+        own_local.order("restart_server")
+
+    async with own_local.connect() as mesh, await mesh.acquire("host") as box:
+        await read_whole(box.stream(LINE), 20 * MIB, restart)
