@@ -472,6 +472,22 @@ def test_what_a_close_could_not_release_is_released_at_the_exit_where_the_server
     assert own_backend.made == []
 
 
+def test_ctrl_c_in_a_blocking_step_that_is_the_last_of_the_block_leaves_nothing(backend: Backend) -> None:
+    program = run_program(
+        backend,
+        "import asyncio, signal, sandmesh\n"
+        "async def main():\n"
+        "    async with sandmesh.connect() as mesh:\n"
+        "        await asyncio.gather(mesh.acquire('host'), mesh.run('whole').acquire('host'))\n"
+        "        print('holding', flush=True)\n"
+        "        signal.raise_signal(signal.SIGINT)  # asyncio cancels the end of the block\n"
+        "asyncio.run(main())\n",
+    )
+    assert first_line(program) == "holding"
+    assert program.wait(30) == -signal.SIGINT
+    assert backend.made == []
+
+
 def test_ctrl_c_in_the_sync_twin_leaves_nothing(backend: Backend) -> None:
     backend.order("script", boot="never")
     program = run_program(
