@@ -184,8 +184,9 @@ async def test_an_event_loop_blocked_for_two_minutes_with_a_lease_of_30_s_loses_
     await _hold_while_blocked(backend, lease=30, blocked=120)
 
 
-def run_program(backend: Backend, source: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", source], env=backend.environment, stdout=subprocess.PIPE, text=True)
+def run_program(backend: Backend, source: str, **environment: str) -> subprocess.Popen[str]:
+    env = {**backend.environment, **environment}
+    return subprocess.Popen([sys.executable, "-c", source], env=env, stdout=subprocess.PIPE, text=True)
 
 
 def first_line(program: subprocess.Popen[str]) -> str:
@@ -467,6 +468,29 @@ def test_what_a_close_could_not_release_is_released_at_the_exit_where_the_server
     assert first_line(program) == "holding"
     own_backend.order("kill_server")
     assert first_line(program) == "told"
+    own_backend.order("restart_server")
+    assert program.wait(40) == 0
+    assert own_backend.made == []
+
+
+def test_an_exit_while_a_server_that_has_a_name_is_away_releases_once_it_is_back(own_backend: Backend) -> None:
+    url = own_backend.environment["SANDMESH_URL"].replace("127.0.0.1", "localhost")
+    assert "localhost" in url
+    program = run_program(
+        own_backend,
+        "import atexit, time, sandmesh\n"
+        "mesh = sandmesh.sync.connect()\n"
+        "mesh.acquire('host')\n"
+        "renewer = mesh._mesh._renewer\n"
+        "while renewer._caller is None: time.sleep(0.01)\n"
+        "print('holding', flush=True)\n"
+        "while renewer._caller.link.connected: time.sleep(0.01)\n"
+        "atexit.register(print, 'exiting', flush=True)  # before the release: the last one first\n",
+        SANDMESH_URL=url,
+    )
+    assert first_line(program) == "holding"
+    own_backend.order("kill_server")
+    assert first_line(program) == "exiting"
     own_backend.order("restart_server")
     assert program.wait(40) == 0
     assert own_backend.made == []

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,23 @@ class _Run:
     due: float
     renewed_at: float
     """When the last renewal was sent that arrived, or may have."""
+
+
+class _Executor(ThreadPoolExecutor):
+    """For host names, which asyncio looks up in threads. Of those the interpreter has ended its own, and from 3.12 on
+    starts none, before it comes to ``atexit``: from then on the renewing thread, which does nothing else any more, does
+    such work itself. Without that a connection that was lost would not come back to a server that has a name."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            done: Future[Any] = Future()
+            try:
+                done.set_result(fn(*args, **kwargs))
+            except Exception as error:
+                done.set_exception(error)
+            return done
 
 
 class Renewer:
@@ -170,6 +188,7 @@ class Renewer:
     async def _renew_all(self) -> None:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(_Executor(thread_name_prefix="sandmesh-renewal"))
         self._running.set()
         link: Link | None = None
         try:
@@ -252,8 +271,10 @@ class Renewer:
             try:
                 future.result(timeout)
             except Exception as error:
-                count = len(self._leases) + len(self._open)
-                log.warning("%d sandboxes were not released; their leases lapse: %s", count, error)
+                # None where another thread has released them meanwhile.
+                if count := len(self._leases) + len(self._open):
+                    why = str(error) or f"no answer within {timeout:.0f} s"
+                    log.warning("%d sandboxes were not released; their leases lapse: %s", count, why)
         self.stop()
         self.join(2)
 
