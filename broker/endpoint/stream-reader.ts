@@ -128,6 +128,8 @@ export class StreamReader implements Listener, CreditTaker {
     this.#flow.give(window.credit(received, until));
     const more = window.until > before.until;
     if (more || window.received > before.received) this.#progress();
+    // First, while the connection holds nothing of what is let go of: its memory is used again for what comes.
+    this.#command.regulate();
     if (more) this.#pump();
   }
 
