@@ -15,9 +15,14 @@ export interface Connection {
 export const isSame = (a: Connection, b: Connection): boolean =>
   a.server === b.server && a.number === b.number;
 
+const byAge = (a: Connection, b: Connection): number =>
+  a.server === b.server ? a.number - b.number : a.startedAt - b.startedAt;
+
 /** Whether `a` began before `b`. */
-export const isOlder = (a: Connection, b: Connection): boolean =>
-  a.server === b.server ? a.number < b.number : a.startedAt < b.startedAt;
+export const isOlder = (a: Connection, b: Connection): boolean => byAge(a, b) < 0;
+
+export const oldestFirst = <C extends Connection>(connections: readonly C[]): C[] =>
+  connections.toSorted(byAge);
 
 /** One that is open. */
 export interface OpenConnection extends Connection {

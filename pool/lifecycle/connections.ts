@@ -2,11 +2,11 @@
 // that is killed tells of no end: they say when to ask, and only what servers answer is judged by.
 
 import { BootFailedError } from "../../broker/contract/index.ts";
-import { type Connection, isOlder, isSame } from "../../broker/server/connections.ts";
+import { type Connection, isOlder, isSame, oldestFirst } from "../../broker/server/connections.ts";
 import type { Step } from "./end.ts";
 import { endWith, stay } from "./end.ts";
 import type { Limits, SandboxEvent } from "./events.ts";
-import { isEnding, isPending, type SandboxRecord } from "./record.ts";
+import { isEnding, isPending, NO_DOUBT, type SandboxRecord } from "./record.ts";
 
 /** Bound on remembered connections of one key; what opens more is no daemon. */
 const MAX_CONNECTIONS = 8;
@@ -27,8 +27,7 @@ export function stepConnected(
   limits: Limits,
 ): Step {
   if (isOver(record) || record.connections.some((other) => isSame(other, connection))) return stay(record);
-  const at = record.connections.findIndex((other) => isOlder(connection, other));
-  const connections = record.connections.toSpliced(at < 0 ? record.connections.length : at, 0, connection);
+  const connections = oldestFirst([...record.connections, connection]);
   if (connections.length > MAX_CONNECTIONS) return tampered(record);
   const doubtful = isDoubtful(record, connections);
   const soon = now + limits.secondConnectionGraceMs;
@@ -89,7 +88,7 @@ export function stepSeen(record: SandboxRecord, seen: Seen, now: number, limits:
   // Nobody may ask (an account's JWT of before), or nobody can answer: what was told has to do.
   if (open === undefined)
     return isDoubtful(record, asked) ? tampered(record) : settle(record, asked, now, limits);
-  const connections = open.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
+  const connections = oldestFirst(open);
   const [oldest] = connections;
   if (oldest !== undefined && isDoubtful(record, connections)) {
     const alive = seen.heard.some((each) => isSame(each, oldest));
@@ -118,8 +117,7 @@ function settle(
   limits: Limits,
 ): Step {
   if (connections.length > 0) {
-    const known = { left: undefined, doubtSince: undefined, lookAt: undefined };
-    return { record: { ...record, connections, ...known }, effects: [] };
+    return { record: { ...record, connections, ...NO_DOUBT }, effects: [] };
   }
   // All have ended since: whoever was connected has its time to come back.
   if (record.connections.length > 0) {

@@ -6,7 +6,7 @@ import {
   type WireError,
 } from "../../broker/contract/index.ts";
 import type { Effect } from "./events.ts";
-import { type End, isEnding, type SandboxRecord } from "./record.ts";
+import { type End, isEnding, NO_DOUBT, type SandboxRecord } from "./record.ts";
 
 export interface Step {
   record: SandboxRecord;
@@ -30,9 +30,7 @@ export function endWith(record: SandboxRecord, end: End): Step {
     spec: undefined,
     confirmBy: undefined,
     replies: undefined,
-    lookAt: undefined,
-    left: undefined,
-    doubtSince: undefined,
+    ...NO_DOUBT,
   };
   const effects: Effect[] = [{ type: "write" }];
   if (record.state === "intended" || record.state === "creating") effects.push({ type: "abort_create" });

@@ -86,6 +86,9 @@ interface Volatile {
 export type SandboxRecord = WithUndefined<Omit<v.InferOutput<typeof Durable>, "end">> &
   Volatile & { end?: End | undefined };
 
+/** Of its connections nothing is to be found out. */
+export const NO_DOUBT = { left: undefined, doubtSince: undefined, lookAt: undefined };
+
 const NO_CONNECTIONS: readonly Connection[] = [];
 export const VOLATILE: Volatile = { removal: "none", removeAttempts: 0, connections: NO_CONNECTIONS };
 

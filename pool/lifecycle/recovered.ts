@@ -3,7 +3,7 @@ import { BootFailedError } from "../../broker/contract/index.ts";
 import type { Step } from "./end.ts";
 import { endWith, stay } from "./end.ts";
 import type { Effect, FoundAgain, Limits } from "./events.ts";
-import { isEnding, isPending, type SandboxRecord } from "./record.ts";
+import { isEnding, isPending, NO_DOUBT, type SandboxRecord } from "./record.ts";
 import { remove, somethingAppeared } from "./removal.ts";
 
 export function stepRecovered(record: SandboxRecord, listed: FoundAgain, now: number, limits: Limits): Step {
@@ -31,13 +31,7 @@ function tellAgain(record: SandboxRecord, now: number, limits: Limits): Step {
 /** While the server was away nobody could hear or say anything, and its word on who was connected is void. */
 export function stepOutageOver(before: SandboxRecord, now: number, limits: Limits): Step {
   if (isEnding(before.state) || before.state === "gone") return stay(before);
-  const record: SandboxRecord = {
-    ...before,
-    connections: [],
-    lookAt: undefined,
-    left: undefined,
-    doubtSince: undefined,
-  };
+  const record: SandboxRecord = { ...before, connections: [], ...NO_DOUBT };
   if (record.state === "leased") return { record, effects: [{ type: "control", verb: "renew" }] };
   if (record.state === "granted") return tellAgain(record, now, limits);
   const bootDeadlineAt = Math.max(record.bootDeadlineAt, now + limits.recoveryGraceMs);

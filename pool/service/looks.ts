@@ -6,9 +6,9 @@ import {
   CONNECTIONS_SUBJECT,
   type Connection,
   connectionsOf,
-  isOlder,
   isSame,
   type OpenConnection,
+  oldestFirst,
   parseConnections,
 } from "../../broker/server/index.ts";
 import { isDoubtful } from "../lifecycle/connections.ts";
@@ -144,7 +144,7 @@ export class Looks {
     if (publicKey === undefined) return;
     const question = connectionsOf(publicKey);
     const answers = await this.#ask(question, servers);
-    const open = [...answers.values()].flat().sort((a, b) => (isOlder(a, b) ? -1 : 1));
+    const open = oldestFirst([...answers.values()].flat());
     const heard = isDoubtful(live.record, open) ? await this.#hear(live, open, question, servers) : [];
     const complete = this.#servers.size === answers.size;
     this.#apply(live, { type: "seen", asked, open, heard, complete });
@@ -162,7 +162,7 @@ export class Looks {
     const ping = encode({ version: 1 });
     const timeoutMs = ANSWER_MS;
     await link.request(sandbox, sandboxSubject(tenant, sandbox, "ping"), ping, { timeoutMs }).catch(() => {});
-    await new Promise((go) => setTimeout(go, OTHERS_MS));
+    await Bun.sleep(OTHERS_MS);
     const later = [...(await this.#ask(question, servers)).values()].flat();
     return open.filter((before) => later.some((now) => isSame(now, before) && now.said > before.said));
   }
