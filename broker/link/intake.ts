@@ -25,14 +25,14 @@ export class LargeMessages {
   readonly #socket: Socket;
   readonly #messages: MessageParser;
   readonly #open: OpenIntake;
-  readonly #failed: (error: Error) => void;
+  readonly #failed: (error: unknown) => void;
   #intake: Intake | undefined;
   #planned: ReturnType<typeof setImmediate> | undefined;
   /** What is read to, where it is no gap. */
-  #line: Buffer | undefined;
+  #line: Uint8Array | undefined;
   #over = false;
 
-  constructor(socket: Socket, messages: MessageParser, open: OpenIntake, failed: (error: Error) => void) {
+  constructor(socket: Socket, messages: MessageParser, open: OpenIntake, failed: (error: unknown) => void) {
     this.#socket = socket;
     this.#messages = messages;
     this.#open = open;
@@ -70,8 +70,9 @@ export class LargeMessages {
         return;
       }
       const { gap } = this.#messages;
-      this.#line = gap === undefined ? Buffer.allocUnsafe(LINE_BYTES) : undefined;
-      const length = this.#intake.read(gap ?? this.#line ?? NOTHING, gap?.length ?? 1);
+      const into = gap ?? Buffer.allocUnsafe(LINE_BYTES);
+      this.#line = gap === undefined ? into : undefined;
+      const length = this.#intake.read(into, gap?.length ?? 1);
       if (length === 0 || !this.#arrived(length)) return;
       read += length;
     }
@@ -93,7 +94,7 @@ export class LargeMessages {
         if (this.#messages.gap === undefined) this.#giveBack();
       }
     } catch (error) {
-      this.#failed(error instanceof Error ? error : new Error(String(error)));
+      this.#failed(error);
       return false;
     }
     return this.#intake !== undefined;
@@ -111,5 +112,3 @@ export class LargeMessages {
     this.#giveBack();
   }
 }
-
-const NOTHING = new Uint8Array(0);

@@ -22,6 +22,8 @@ export interface TransportSettings {
   messages: MessageParser;
 }
 
+const asError = (thrown: unknown): Error => (thrown instanceof Error ? thrown : new Error(String(thrown)));
+
 const INFO_LINE = /^INFO\s+([^\r\n]+)\r\n/i;
 /** A server's first line is some 500 bytes; whatever sends more is no NATS server. */
 const MAX_INFO_BYTES = 64 * 1024;
@@ -67,7 +69,7 @@ export class LinkTransport implements Transport {
       this.#receive(line);
     } catch (error) {
       this.#socket?.destroy();
-      throw error instanceof Error ? error : new Error(String(error));
+      throw asError(error);
     }
   }
 
@@ -76,7 +78,7 @@ export class LinkTransport implements Transport {
     const { intake, messages } = this.#settings;
     // An encrypted one has other bytes than those that are to be read.
     if (intake !== undefined && !this.#encrypted)
-      this.#large = new LargeMessages(socket, messages, intake, (error) => this.#end(error));
+      this.#large = new LargeMessages(socket, messages, intake, this.#failed);
     socket.on("data", (chunk: Uint8Array) => this.#receive(chunk));
     socket.on("error", (error) => {
       failure = error;
@@ -91,9 +93,11 @@ export class LinkTransport implements Transport {
       this.#settings.messages.parse(chunk);
       this.#large?.look();
     } catch (error) {
-      this.#end(error instanceof Error ? error : new Error(String(error)));
+      this.#failed(error);
     }
   }
+
+  readonly #failed = (error: unknown): void => this.#end(asError(error));
 
   #end(error: Error | undefined): void {
     if (!this.#connected || this.isClosed) return;
