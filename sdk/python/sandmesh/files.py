@@ -149,7 +149,7 @@ class Files:
         try:
             return await send_parts(parts_of(content, "content"), send)
         except BaseException:
-            self._box.caller.behind(self._box.call("abort_transfer", {"transfer": transfer}))
+            self._box.abort_transfer(transfer)
             raise
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStat:
@@ -201,7 +201,7 @@ class Files:
         except FileError:
             raise
         except BaseException:
-            self._box.caller.behind(self._box.call("abort_transfer", {"transfer": transfer}))
+            self._box.abort_transfer(transfer)
             raise
 
     async def chmod(self, path: str, mode: int) -> None:

@@ -138,6 +138,10 @@ class Box:
             self.pulse.discard(silence)
             silence.end()
 
+    def abort_transfer(self, transfer: str) -> None:
+        """Lets the sandbox know that nobody waits for it any more. Where that does not arrive it finds out later."""
+        self.caller.behind(self.call("abort_transfer", {"transfer": transfer}))
+
     def note(self, error: SandmeshError) -> None:
         """Lets the lifeline know where ``error`` says that the sandbox is not ours any more."""
         if isinstance(error, LeaseLostError | SandboxLostError):

@@ -107,7 +107,7 @@ class _Attempt:
             stream.close()
             # It would wait for credit, and hold the file open, for a minute.
             if not is_over:
-                box.caller.behind(box.call("abort_transfer", {"transfer": self._transfer}))
+                box.abort_transfer(self._transfer)
 
     async def _next(self, stream: AnswerStream) -> bytes:
         loop = self._box.caller.link.loop
