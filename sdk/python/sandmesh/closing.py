@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ._wire.caller import Caller
+from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .errors import ConnectionError, SandmeshError
 
@@ -23,13 +24,13 @@ async def give_back_all(
     caller: Caller,
     acquiring: set[asyncio.Task[Any]],
     tenure: Tenure,
-    own_run: str | None,
+    renewer: Renewer,
     release: Callable[..., Awaitable[int]],
 ) -> None:
     """Raises the first failure when all was tried, naming what is left; where the server has been away for 10 s
     ConnectionError."""
     try:
-        failure = await while_present(caller, _give_back(caller, acquiring, tenure, own_run, release))
+        failure = await while_present(caller, _give_back(caller, acquiring, renewer, release))
     except ConnectionError as gone:
         failure = gone
     if failure is not None:
@@ -87,8 +88,7 @@ def _naming(failure: SandmeshError, left: list[str]) -> SandmeshError:
 async def _give_back(
     caller: Caller,
     acquiring: set[asyncio.Task[Any]],
-    tenure: Tenure,
-    own_run: str | None,
+    renewer: Renewer,
     release: Callable[..., Awaitable[int]],
 ) -> SandmeshError | None:
     """Returns the first failure, when all the rest was tried."""
@@ -97,11 +97,7 @@ async def _give_back(
         task.cancel()
     if asked:
         await asyncio.wait(asked)
-    # Our own run first, as a whole, so that of it nothing begins because something else was released.
-    jobs = [release(run=own_run)] if any(held.run == own_run for held in tenure.held) else []
-    jobs += [release(lease=held.lease) for held in tenure.held if held.run != own_run]
-    jobs += [release(lease=lease) for lease in tenure.opened]
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    results = await asyncio.gather(*(release(**order) for order in renewer.orders()), return_exceptions=True)
     await caller.settle(_SETTLE_S)
     for result in results:
         if isinstance(result, SandmeshError):

@@ -334,7 +334,7 @@ class Mesh:
             if self._caller.link.ending:
                 self._renewer.rest(tried=False)
             else:
-                await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer.own_run, self.release)
+                await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer, self.release)
                 self._renewer.stop()
         except BaseException as error:
             # Cancelled, as at the end of asyncio.run, it has hardly begun.

@@ -111,11 +111,6 @@ class Renewer:
         with self._lock:
             self._open.discard(lease)
 
-    @property
-    def opened(self) -> list[str]:
-        with self._lock:
-            return list(self._open)
-
     def hold(self, lease: str, run: str) -> None:
         """Released at the process's exit, unless ``let_go`` comes first."""
         with self._lock:
@@ -264,7 +259,7 @@ class Renewer:
         with self._lock:
             self._exiting = True
             away = self._caller is None or not self._caller.link.connected
-            orders = [] if self._tried and away else self._orders()
+        orders = [] if self._tried and away else self.orders()
         # A program that ends at once may be faster than the thread's start.
         if orders and self._running.wait(timeout) and self._loop is not None and not self._loop.is_closed():
             future = asyncio.run_coroutine_threadsafe(self._release(orders), self._loop)
@@ -278,15 +273,16 @@ class Renewer:
         self.stop()
         self.join(2)
 
-    def _orders(self) -> list[dict[str, str]]:
+    def orders(self) -> list[dict[str, str]]:
         """What must be released for nothing to be left. Our own run first, as a whole, so that of it nothing begins
         because something else was released; and by its id each acquire that is under way, also of that run, whose
         release may overtake it."""
-        whole = set(self._ended)
-        if self.own_run is not None and self.own_run in self._leases.values():
-            whole.add(self.own_run)
-        held = [lease for lease, run in self._leases.items() if run not in whole]
-        return [{"run": run} for run in whole] + [{"lease": lease} for lease in [*held, *self._open]]
+        with self._lock:
+            whole = set(self._ended)
+            if self.own_run is not None and self.own_run in self._leases.values():
+                whole.add(self.own_run)
+            held = [lease for lease, run in self._leases.items() if run not in whole]
+            return [{"run": run} for run in whole] + [{"lease": lease} for lease in [*held, *self._open]]
 
     async def _release(self, orders: list[dict[str, str]]) -> None:
         while self._caller is None:  # still connecting; the one who waits for this gives up in time

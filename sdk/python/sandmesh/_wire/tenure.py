@@ -43,11 +43,6 @@ class Tenure:
     def held(self) -> list[Held]:
         return [held for run in self._runs.values() for held in run.held.values()]
 
-    @property
-    def opened(self) -> list[str]:
-        """Ids of acquires of which the pool may have something that is not held: asked for, or being taken back."""
-        return self._renewer.opened
-
     async def enter(self, run: str, lease_ms: int) -> None:
         """An acquire begins: from now on the run is renewed and its losses are heard."""
         state = self._runs.get(run)
