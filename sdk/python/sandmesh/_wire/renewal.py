@@ -4,15 +4,11 @@ minutes loses nothing. At the process's exit the same thread releases what was n
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import math
-import os
 import random
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,11 +17,11 @@ from typing import Any
 from ..errors import ConnectionError, NotFoundError, SandmeshError
 from ..settings import Settings
 from .caller import Caller
+from .exits import EXIT_S, guard, unguard
 from .link import Link, connect_link
 
 log = logging.getLogger("sandmesh")
 
-_EXIT_S = 20.0
 DEAD_MAN_S = 10.0
 """A daemon outlives its lease by some seconds, so that the pool comes first; after these it has ended itself."""
 
@@ -96,8 +92,7 @@ class Renewer:
         self._running = threading.Event()
         self.renewals = 0
         """Answered ones so far, for tests and curiosity."""
-        _open.add(self)
-        _heed_exit()
+        guard(self)
 
     def open(self, lease: str) -> None:
         """From before an acquire is sent until it is held, or the pool has nothing of it any more (``settled``):
@@ -149,7 +144,7 @@ class Renewer:
     def stop(self) -> None:
         """Ends the thread; does not wait for it. Nothing is renewed or released any more."""
         self.stopping = True
-        _open.discard(self)
+        unguard(self)
         self._notify()
 
     def rest(self, tried: bool) -> None:
@@ -288,48 +283,8 @@ class Renewer:
         while self._caller is None:  # still connecting; the one who waits for this gives up in time
             await asyncio.sleep(0.02)
         caller = self._caller
-        asked = [caller.pool("release", order, timeout=_EXIT_S) for order in orders]
+        asked = [caller.pool("release", order, timeout=EXIT_S) for order in orders]
         results = await asyncio.gather(*asked, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-
-
-_open: weakref.WeakSet[Renewer] = weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    deadline = time.monotonic() + _EXIT_S
-    for renewer in list(_open):
-        renewer.release_at_exit(max(0.1, deadline - time.monotonic()))
-
-
-# multiprocessing, and those that are made from it. Their children end by os._exit, so that atexit never runs there.
-_FORKING = ("multiprocessing.util", "multiprocess.util", "billiard.util")
-# Last of all: what is joined and flushed before may use a sandbox.
-_PRIORITY = -1000
-
-
-def _heed_exit() -> None:
-    """In the process that connects: what its parent heeds is the parent's."""
-    global _heeding
-    if _heeding:
-        return
-    _heeding = True
-    atexit.unregister(_at_exit)
-    atexit.register(_at_exit)
-    for name in _FORKING:
-        util: Any = sys.modules.get(name)
-        if util is not None:
-            util.Finalize(None, _at_exit, exitpriority=_PRIORITY)
-
-
-def _after_fork() -> None:
-    # The thread stayed with the parent, and so do the leases: a child that exits must not release them.
-    global _heeding
-    _heeding = False
-    _open.clear()
-
-
-_heeding = False
-os.register_at_fork(after_in_child=_after_fork)
