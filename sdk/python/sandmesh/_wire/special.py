@@ -32,18 +32,24 @@ async def write_special(path: bytes, parts: AsyncIterator[bytes]) -> None:
 
 
 async def _open(path: bytes) -> int:
-    for pause in _pauses():
-        try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        except OSError as error:
-            # A fifo without a reader, fifo(7); of all else it is for good.
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
-                raise
-            # A pipe that is known by a descriptor alone, such as /dev/stdout, gets no other reader.
-            if not os.path.exists(os.path.realpath(path)):
-                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), os.fsdecode(path)) from error
-        await asyncio.sleep(pause)
-    raise AssertionError("pauses have no end")
+    pauses = _pauses()
+    while (file := _opened(path)) is None:
+        await asyncio.sleep(next(pauses))
+    return file
+
+
+def _opened(path: bytes) -> int | None:
+    """None where it is a fifo without a reader."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        # fifo(7); of all else it is for good.
+        if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+            raise
+        # A pipe that is known by a descriptor alone, such as /dev/stdout, gets no other reader.
+        if not os.path.exists(os.path.realpath(path)):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), os.fsdecode(path)) from error
+        return None
 
 
 def _pauses() -> Iterator[float]:
