@@ -131,13 +131,17 @@ const isText = (given: string): boolean => given.includes("-----BEGIN");
 const CREDS_KIB = 64;
 const CA_KIB = 1024;
 
+/** Of what went wrong with a file: whether it needs no other words. */
+const saysItself = (error: unknown): boolean =>
+  error instanceof InvalidRequestError || error instanceof CanceledError;
+
 /** Of a PEM's text or path. */
 async function readCa(ca: string, signal: AbortSignal | undefined): Promise<string> {
   let text = ca;
   try {
     if (!isText(ca)) [text] = await readText(ca, { field: "ca", atMostKib: CA_KIB }, signal);
   } catch (cause) {
-    if (cause instanceof InvalidRequestError || cause instanceof CanceledError) throw cause;
+    if (saysItself(cause)) throw cause;
     throw new InvalidRequestError(`ca: the file ${ca} cannot be read`, { field: "ca", cause });
   }
   if (text.includes("-----BEGIN CERTIFICATE-----")) return text;
@@ -147,7 +151,7 @@ async function readCa(ca: string, signal: AbortSignal | undefined): Promise<stri
 const CREDENTIALS = { field: "credentials", atMostKib: CREDS_KIB };
 
 const unreadable = (credentials: string, cause: unknown): unknown =>
-  cause instanceof InvalidRequestError || cause instanceof CanceledError
+  saysItself(cause)
     ? cause
     : new NoMeshError(`the credentials file ${credentials} cannot be read`, { cause });
 
