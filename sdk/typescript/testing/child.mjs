@@ -220,7 +220,7 @@ const scenarios = {
 /** What the main thread does once its worker has acquired; else it outlives the worker. */
 const ends = {
   terminate: (worker) => worker.terminate(),
-  exit: () => process.exit(3),
+  exit: ways.exit,
   exception: ways.exception,
 };
 
