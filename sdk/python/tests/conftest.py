@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,3 +163,13 @@ async def until_async(what: str, holds: Callable[[], object], within: float = 20
     while not holds():
         assert time.monotonic() < deadline, f"not within {within} s: {what}"
         await asyncio.sleep(0.02)
+
+
+def run_program(backend: Backend, source: str, **environment: str) -> subprocess.Popen[str]:
+    env = {**backend.environment, **environment}
+    return subprocess.Popen([sys.executable, "-c", source], env=env, stdout=subprocess.PIPE, text=True)
+
+
+def first_line(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()

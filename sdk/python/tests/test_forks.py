@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Backend
+from conftest import Backend, first_line, run_program
 
 WORKERS = """
 import asyncio, multiprocessing, signal, sys
@@ -83,3 +83,19 @@ def test_a_worker_that_ends_in_order_leaves_nothing_of_its_own_and_its_parents_l
     assert ran.stdout.splitlines() == [*ended, "['parent']"], ran.stderr
     assert ran.stderr == ""
     assert backend.made == []
+
+
+def test_a_forked_child_does_not_release_what_its_parent_holds(backend: Backend) -> None:
+    program = run_program(
+        backend,
+        "import os, sys, sandmesh\n"
+        "with sandmesh.sync.connect() as mesh:\n"
+        "    box = mesh.acquire('host')\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        sys.exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print([view.state for view in mesh.list()], flush=True)\n",
+    )
+    assert first_line(program) == "['leased']"
+    assert program.wait(30) is not None

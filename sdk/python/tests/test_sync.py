@@ -13,8 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import Backend, until
-from test_leases import first_line, run_program
+from conftest import Backend, first_line, run_program, until
 
 import sandmesh
 from sandmesh.sync.loop import Loop
