@@ -77,7 +77,9 @@ test("someone else with the sandbox's key on another server of the cluster ends 
 
 test("a daemon that goes after its only server was started again is lost at once: nobody waits for the one that was", async () => {
   await using mesh = new TestMesh(await testServer());
-  await mesh.start({ serverGoneMs: 600_000 });
+  const told: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line) => void told.push(line) });
+  await mesh.start({ serverGoneMs: 600_000 }, { log });
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
   const daemon = mesh.provider.made.get(sandbox)?.daemon;
@@ -92,6 +94,8 @@ test("a daemon that goes after its only server was started again is lost at once
   await mesh.server.kill();
   await mesh.server.restart();
   await until("the ear is back", () => states.at(-1) === true);
+  // It may be later than the ear, and would hear of none of what follows.
+  await until("the pool is back", () => told.some((line) => line.includes('"connected":true')));
   await daemon?.close();
   const again = await daemon?.connect();
   await until("it is back", () => back > 0);
