@@ -1,6 +1,6 @@
 // What several messages share.
 import * as v from "valibot";
-import { Id } from "../ids.ts";
+import { CommandId, Id } from "../ids.ts";
 
 /** The only version there is. A request without one, or with another, is refused; a person's JSON may leave it out. */
 export const VERSION = 1;
@@ -83,3 +83,11 @@ export const Fence = {
 };
 
 export const RunId = Id;
+
+/** Who gives it can end what it is of by `abort_transfer`. */
+export const Transfer = v.optional(v.pipe(CommandId, v.description("For `abort_transfer`")));
+
+/** The same, and is taken for gone when for 60 s no request came from its connection. */
+export const LookTransfer = v.optional(
+  v.pipe(CommandId, v.description("For `abort_transfer`; who gives one asks something each 60 s")),
+);

@@ -1,7 +1,7 @@
 // Files (`sbx.v1.<tenant>.<sandbox>.<verb>`): read, write, stat, list, remove, mkdir, rename, pack, unpack.
 import * as v from "valibot";
 import { CommandId } from "../ids.ts";
-import { Bytes, Fence, Path, Version, whole } from "./common.ts";
+import { Bytes, Fence, LookTransfer, Path, Transfer, Version, whole } from "./common.ts";
 import { DEFAULT_CREDIT_BYTES } from "./exec.ts";
 
 const Mode = whole("Permission bits", 0o7777);
@@ -15,7 +15,7 @@ export const ReadRequest = v.object({
   offset: v.optional(whole("First byte"), 0),
   length: v.optional(whole("At most this many")),
   credit_bytes: v.optional(whole("Ahead of the reader", 16 * 1024 * 1024)),
-  transfer: v.optional(v.pipe(CommandId, v.description("For `abort_transfer`"))),
+  transfer: Transfer,
 });
 export const FileEndFrame = v.object({
   type: v.literal("file_end"),
@@ -91,9 +91,7 @@ export const RemoveRequest = v.object({
   path: Path,
   recursive: v.optional(v.boolean(), false),
   missing_ok: v.optional(v.boolean(), false),
-  transfer: v.optional(
-    v.pipe(CommandId, v.description("For `abort_transfer`; who gives one asks something each 60 s")),
-  ),
+  transfer: LookTransfer,
 });
 export const MkdirRequest = v.object({
   version: Version,
@@ -111,7 +109,7 @@ export const PackRequest = v.object({
   ...Fence,
   path: Path,
   credit_bytes: v.optional(whole("", 16 * 1024 * 1024), DEFAULT_CREDIT_BYTES),
-  transfer: v.optional(v.pipe(CommandId, v.description("For `abort_transfer`"))),
+  transfer: Transfer,
 });
 /** `unpack`: a tar stream into a folder, in parts like `write`. No entry leaves the folder, by name or by link. */
 export const UnpackRequest = v.object({

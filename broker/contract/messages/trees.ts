@@ -1,16 +1,10 @@
 // What people look for in files, without downloading them (`sbx.v1.<tenant>.<sandbox>.<verb>`): hash, attributes, glob,
 // search, watch.
 import * as v from "valibot";
-import { CommandId } from "../ids.ts";
-import { Fence, milliseconds, Path, text, Version, whole } from "./common.ts";
-
-/** Who gives it can end it by `abort_transfer`, and is taken for gone when for 60 s no request came from its connection. */
-const Transfer = v.optional(
-  v.pipe(CommandId, v.description("For `abort_transfer`; who gives one asks something each 60 s")),
-);
+import { Fence, LookTransfer, milliseconds, Path, text, Version, whole } from "./common.ts";
 
 /** `hash`: a file's sha256, read where it lies. */
-export const HashRequest = v.object({ version: Version, ...Fence, path: Path, transfer: Transfer });
+export const HashRequest = v.object({ version: Version, ...Fence, path: Path, transfer: LookTransfer });
 export const HashAnswer = v.object({
   sha256: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "must be 64 hexadecimal digits")),
   size: whole("Bytes that it is of"),
@@ -48,7 +42,7 @@ export const GlobRequest = v.object({
   hidden: v.optional(v.pipe(v.boolean(), v.description("Also names that begin with a dot")), false),
   after: v.optional(v.pipe(v.string(), v.description("A path of the last page; those behind it"))),
   limit: Limit,
-  transfer: Transfer,
+  transfer: LookTransfer,
 });
 export const GlobAnswer = v.object({
   paths: v.pipe(v.array(v.string()), v.description("Below the folder")),
@@ -67,7 +61,7 @@ export const SearchRequest = v.object({
   files: v.optional(Pattern),
   hidden: v.optional(v.boolean(), false),
   limit: Limit,
-  transfer: Transfer,
+  transfer: LookTransfer,
 });
 export const SearchMatch = v.object({
   path: v.pipe(v.string(), v.description("Below the folder; empty for the file itself")),
