@@ -356,7 +356,7 @@ class Mesh:
         nobody is left who would look at an error of theirs."""
         if isinstance(error, SystemExit | KeyboardInterrupt):
             self._ending = True
-            self._caller.link.cancel_waiting()
+            self._caller.link.asked.cancel()
 
     def _throw_if_closing(self) -> None:
         if self._closing is not None:

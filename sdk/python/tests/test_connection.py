@@ -152,7 +152,7 @@ async def test_users_of_one_name_do_not_get_each_others_answers(backend: Backend
     async with backend.connect() as one, backend.connect() as two:
         boxes = await asyncio.gather(*(mesh.acquire("host") for mesh in (one, two) * 8))
         assert len({box.id for box in boxes}) == 16
-        assert two._caller.link._streams == {} == one._caller.link._streams
+        assert two._caller.link.asked.streams == {} == one._caller.link.asked.streams
 
 
 def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(

@@ -1,4 +1,4 @@
-"""The answers to one request."""
+"""The answers to requests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import SandmeshError
+from .ids import random_name
 
 
 class AnswerStream:
@@ -65,3 +66,37 @@ class AnswerStream:
         if not self._closed:
             self._closed = True
             self._forget(self.token)
+
+
+class Asked:
+    """All requests of one connection whose answers are waited for, each by a token of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # Tokens are of this connection alone: other processes of the same user do not get its answers.
+        self.name = random_name(12)
+        self._count = 0
+        self.streams: dict[str, AnswerStream] = {}
+        """By token."""
+
+    def add(self, responder: str, subject: str) -> AnswerStream:
+        """It must be closed."""
+        self._count += 1
+        token = f"{self.name}.{self._count:x}"
+        stream = AnswerStream(self._loop, responder, subject, token, self._forget)
+        self.streams[token] = stream
+        return stream
+
+    def _forget(self, token: str) -> None:
+        self.streams.pop(token, None)
+
+    def fail(self, error: SandmeshError, subject: str | None = None) -> None:
+        """All of them, or those that were sent to ``subject``."""
+        for stream in list(self.streams.values()):
+            if subject is None or stream.subject == subject:
+                stream.fail(error)
+
+    def cancel(self) -> None:
+        """All who wait for an answer are cancelled."""
+        for stream in list(self.streams.values()):
+            stream.cancel()

@@ -28,8 +28,7 @@ from ..errors import (
 )
 from ..settings import Settings
 from .absence import Absence
-from .answers import AnswerStream
-from .ids import random_name
+from .answers import AnswerStream, Asked
 from .subjects import reply_subject, reply_wildcard
 
 log = logging.getLogger("sandmesh")
@@ -55,14 +54,11 @@ class Link:
         self.closed_error: SandmeshError | None = None
         """Set when the connection is closed for good."""
         self._nc = Client()
-        self._streams: dict[str, AnswerStream] = {}
+        self.asked = Asked(self.loop)
         self._reconnect_handlers: list[Callable[[], None]] = []
         self._end_handlers: set[Callable[[], None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._pid = os.getpid()
-        # Tokens are of this connection alone: other processes of the same user do not get its answers.
-        self._name = random_name(12)
-        self._count = 0
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
         self._connecting = True
@@ -167,12 +163,9 @@ class Link:
             # Of the server's two refusals the first would be about the answers' subject.
             message = "this credential is an observer's: it may listen to events, and ask nothing"
             raise PermissionDeniedError(message, reason="publish")
-        self._count += 1
-        token = f"{self._name}.{self._count:x}"
-        stream = AnswerStream(self.loop, responder, subject, token, self.forget)
-        self._streams[token] = stream
+        stream = self.asked.add(responder, subject)
         try:
-            await self.publish(subject, data, reply_subject(self.tenant, responder, self.user, token))
+            await self.publish(subject, data, reply_subject(self.tenant, responder, self.user, stream.token))
         except BaseException:
             stream.close()
             raise
@@ -205,14 +198,6 @@ class Link:
         # for the socket, the parser and the subscription.
         self.loop.call_later(0.05, stream.fail, error)
 
-    def forget(self, token: str) -> None:
-        self._streams.pop(token, None)
-
-    def cancel_waiting(self) -> None:
-        """All who wait for an answer are cancelled."""
-        for stream in list(self._streams.values()):
-            stream.cancel()
-
     async def close(self) -> None:
         self._closing = True
         if self._stand is not None:
@@ -227,21 +212,19 @@ class Link:
         self.absence.end()
         if self.closed_error is None:
             self.closed_error = error
-        for stream in list(self._streams.values()):
-            stream.fail(self.closed_error)
+        self.asked.fail(self.closed_error)
         for handler in list(self._end_handlers):
             handler()
 
     def _server_gone(self) -> None:
-        for stream in list(self._streams.values()):
-            if self.absence.error is not None:
-                stream.fail(self.absence.error)
+        if self.absence.error is not None:
+            self.asked.fail(self.absence.error)
         for handler in list(self._end_handlers):
             handler()
 
     async def _on_message(self, message: Msg) -> None:
         parts = message.subject.split(".", 5)
-        stream = self._streams.get(parts[5])
+        stream = self.asked.streams.get(parts[5])
         # The server lets a sandbox answer under its own name only; whose question it was is checked here.
         if stream is None or stream.responder != parts[3]:
             return
@@ -257,9 +240,7 @@ class Link:
         violation = _VIOLATION.search(str(error))
         if violation is not None:
             denied = PermissionDeniedError(f"this credential may not publish to {violation[1]}", reason="publish")
-            for stream in list(self._streams.values()):
-                if stream.subject == violation[1]:
-                    stream.fail(denied)
+            self.asked.fail(denied, violation[1])
         elif _REFUSAL.search(str(error)):
             self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
@@ -281,8 +262,7 @@ class Link:
         self.absence.end()
         # Answers that were on their way are lost, so each asker decides whether to ask again.
         again = ConnectionError("the connection was lost and is back; the answer may be lost")
-        for stream in list(self._streams.values()):
-            stream.fail(again)
+        self.asked.fail(again)
         for handler in self._reconnect_handlers:
             handler()
 
@@ -318,7 +298,7 @@ class Link:
         if self._may_ask:
             wildcard = reply_wildcard(self.tenant, self.user)
             await self._nc.subscribe(
-                f"{wildcard[:-1]}{self._name}.>",
+                f"{wildcard[:-1]}{self.asked.name}.>",
                 cb=self._on_message,
                 # Credit bounds what is in flight; a message that is dropped here would only be asked for again.
                 pending_msgs_limit=0,
