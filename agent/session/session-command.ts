@@ -278,7 +278,8 @@ export class SessionCommand implements RunningCommand {
     // what newly turns up is interrupted as well.
     const interruptUntil = async (ms: number, signal: NodeJS.Signals | undefined): Promise<boolean> => {
       const deadline = performance.now() + ms;
-      let due = await find();
+      let due = signal === undefined ? [] : await find();
+      if (!this.#runs) return false;
       for (;;) {
         if (signal !== undefined) for (const pid of due) send(pid, signal);
         this.#interrupt();
