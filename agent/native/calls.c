@@ -213,16 +213,17 @@ EXPORT void engine_let_go(uint32_t handle) {
   pthread_mutex_unlock(&lock);
 }
 
-/** A GONE frame with this handle when the descriptor, which is the engine's own from now on, can be read; -errno. */
-static int64_t watch(int fd) {
+/** A handle for the descriptor, which is the engine's own from now on; -errno. As a K_PID it is waited for at once: a GONE
+ * frame tells when it can be read. */
+int64_t watch(int fd, int k) {
   pthread_mutex_lock(&lock);
   struct command *c = allot();
   // Once the lock is free the engine's thread may be through with it already.
   int64_t handle = c ? (int64_t)c->handle : -ENOMEM;
   if (c) {
     c->watch = 1;
-    c->fd[K_PID] = fd;
-    arm(c, K_PID, 1);
+    c->fd[k] = fd;
+    if (k == K_PID) arm(c, k, 1);
   } else
     close(fd);
   pthread_mutex_unlock(&lock);
@@ -232,13 +233,13 @@ static int64_t watch(int fd) {
 /** Any process: the frame comes when it ends; -errno where it is not there. */
 EXPORT int64_t engine_watch(int pid) {
   int fd = syscall(SYS_pidfd_open, pid, 0);
-  return fd < 0 ? -errno : watch(fd);
+  return fd < 0 ? -errno : watch(fd, K_PID);
 }
 
 /** A descriptor of the caller's. */
 EXPORT int64_t engine_watch_readable(int of) {
   int fd = fcntl(of, F_DUPFD_CLOEXEC, 3);
-  return fd < 0 ? -errno : watch(fd);
+  return fd < 0 ? -errno : watch(fd, K_PID);
 }
 
 EXPORT void engine_unwatch(uint32_t handle) {

@@ -226,10 +226,6 @@ int read_output(struct command *c, int k, char *to, uint32_t length) {
 
 void on_readable(struct command *c, int k) {
   static char scrap[CHUNK];
-  if (c->watch) {
-    on_intake(c);
-    return;
-  }
   if (c->closed) {
     read_output(c, k, scrap, CHUNK);
     return;

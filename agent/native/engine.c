@@ -195,6 +195,8 @@ static void on_event(struct command *c, int k) {
     if (c->fd[k] < 0 || !c->armed[k]) return;
     if (k == K_IN)
       on_writable(c);
+    else if (c->watch)
+      on_intake(c);
     else
       on_readable(c, k);
   } else if (c->watch) {

@@ -147,6 +147,9 @@ void wake_soon(void);
 struct frame *put(struct command *c, uint32_t type, const void *data, uint32_t length);
 void on_writable(struct command *c);
 
+// calls.c
+int64_t watch(int fd, int k);
+
 // intake.c
 void on_intake(struct command *c);
 

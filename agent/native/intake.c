@@ -27,17 +27,7 @@ void on_intake(struct command *c) {
 /** A handle for engine_take_in, until engine_unwatch; -errno. The socket stays the caller's, who must not read it meanwhile. */
 EXPORT int64_t engine_intake(int of) {
   int fd = fcntl(of, F_DUPFD_CLOEXEC, 3);
-  if (fd < 0) return -errno;
-  pthread_mutex_lock(&lock);
-  struct command *c = allot();
-  int64_t handle = c ? (int64_t)c->handle : -ENOMEM;
-  if (c) {
-    c->watch = 1;
-    c->fd[K_OUT] = fd;
-  } else
-    close(fd);
-  pthread_mutex_unlock(&lock);
-  return handle;
+  return fd < 0 ? -errno : watch(fd, K_OUT);
 }
 
 /** At least `least` bytes, at most `room`: answers how many, -1 at the end, or 0 where they are not there yet. Then a CAME
