@@ -230,7 +230,7 @@ export class Command implements RunningCommand, EngineListener {
       this.#forget();
     };
     // Looking through /proc costs more than a short command: only where something is known to live on.
-    if (exit?.groupAlive || (exit !== undefined && (this.#closed?.held || this.group?.populated)))
+    if (exit !== undefined && (exit.groupAlive || this.#closed?.held || this.group?.populated))
       void this.background().then((left) => tell(left.length));
     else tell(0);
   }
