@@ -5,10 +5,9 @@ import { existsSync, readFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, PROGRAM_WORDS, run } from "./program.ts";
 
 const here = onOneMesh();
-const PROGRAM = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
 
 let fifos = 0;
 function fifo(): string {
@@ -98,8 +97,7 @@ test("a reader of our output that reads nothing keeps no signal from being heard
   const id = await here.acquired();
   const path = fifo();
   const lazy = await reader(path);
-  const program = PROGRAM.map((word) => `"${word}"`).join(" ");
-  const stalled = Bun.spawn(["bash", "-c", `exec ${program} exec ${id} -- yes > ${path}`], {
+  const stalled = Bun.spawn(["bash", "-c", `exec ${PROGRAM_WORDS} exec ${id} -- yes > ${path}`], {
     env: { ...process.env, SANDMESH_HOME: here.home },
     stderr: "pipe",
   });
@@ -116,9 +114,8 @@ test("a reader of our output that reads nothing keeps no signal from being heard
 
 describe("a credential", () => {
   test("that comes by a pipe is good for every command", async () => {
-    const program = PROGRAM.map((word) => `"${word}"`).join(" ");
     for (const words of ["ps", "context pool", "run host -- true"]) {
-      const line = `${program} --creds <(cat ${here.home}/credentials.creds) ${words}`;
+      const line = `${PROGRAM_WORDS} --creds <(cat ${here.home}/credentials.creds) ${words}`;
       const env = { SANDMESH_HOME: here.home, XDG_CONFIG_HOME: here.scratch };
       const ran = await run(["bash", "-c", line], { env });
       expect([words, ran.code, ran.stderr.includes("sandmesh:")]).toEqual([words, 0, false]);

@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, PROGRAM_WORDS, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -141,12 +141,11 @@ describe("cp of names, links and times", () => {
 
   test("a name that is no UTF-8 can be an argument, of this machine; one in the sandbox is refused by name", async () => {
     const id = await here.acquired();
-    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
     const script = `cd "$SCRATCH"; odd=$(printf 'odd\\377'); echo odd > "$odd"; mkdir "d$odd"; echo in > "d$odd/file"
-      for each in "$odd" "d$odd"; do ${program} cp "$each" ${id}:/tmp || exit; done
-      ${program} cp "$odd" "${id}:/tmp/new$odd" && ${program} cp ${id}:/tmp/dodd "back$odd"; cat "back$odd"
-      ${program} exec ${id} -- 'cd /tmp; cat odd* newodd* dodd*/*'
-      ${program} cp "${id}:/tmp/$odd" .; echo $?`;
+      for each in "$odd" "d$odd"; do ${PROGRAM_WORDS} cp "$each" ${id}:/tmp || exit; done
+      ${PROGRAM_WORDS} cp "$odd" "${id}:/tmp/new$odd" && ${PROGRAM_WORDS} cp ${id}:/tmp/dodd "back$odd"; cat "back$odd"
+      ${PROGRAM_WORDS} exec ${id} -- 'cd /tmp; cat odd* newodd* dodd*/*'
+      ${PROGRAM_WORDS} cp "${id}:/tmp/$odd" .; echo $?`;
     await here.sandmesh("exec", id, "--", "echo plain > /tmp/dodd");
     const ran = await run(["bash", "-c", script], {
       env: { SANDMESH_HOME: here.home, SCRATCH: here.scratch },
@@ -216,10 +215,11 @@ describe("cp that is ended twice", () => {
     expect((await here.sandmesh("exec", id, fill)).code).toBe(0);
     const folder = join(here.scratch, "twice");
     await mkdir(folder);
-    const child = Bun.spawn(
-      [process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "cp", `${id}:/tmp/many`, join(folder, "new")],
-      { env: { ...process.env, SANDMESH_HOME: here.home }, stdout: "ignore", stderr: "pipe" },
-    );
+    const child = Bun.spawn([...PROGRAM, "cp", `${id}:/tmp/many`, join(folder, "new")], {
+      env: { ...process.env, SANDMESH_HOME: here.home },
+      stdout: "ignore",
+      stderr: "pipe",
+    });
     // So many that taking them away takes longer than the way to the second signal.
     await eventually("it copies", async () => {
       const half = (await readdir(folder)).find((name) => name.endsWith(".part"));
@@ -237,10 +237,9 @@ describe("shell", () => {
   test("is a terminal: window size, Ctrl-C, exit code", async () => {
     const id = await here.acquired();
     const script = join(ROOT, "test", "e2e", "type-into.py");
-    const typed = await run(
-      ["python3", script, process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", id],
-      { env: { SANDMESH_HOME: here.home } },
-    );
+    const typed = await run(["python3", script, ...PROGRAM, "shell", id], {
+      env: { SANDMESH_HOME: here.home },
+    });
     expect({ code: typed.code, stdout: typed.stdout, stderr: typed.stderr }).toMatchObject({ code: 7 });
     expect(typed.stdout).toContain("size 31 101");
     expect(typed.stdout).toContain("after interrupt 130");
@@ -250,10 +249,9 @@ describe("shell", () => {
   test("that a second signal ends at once leaves the terminal as it was", async () => {
     const id = await here.acquired();
     const script = join(ROOT, "test", "e2e", "hang-up.py");
-    const ended = await run(
-      ["python3", script, process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", id],
-      { env: { SANDMESH_HOME: here.home } },
-    );
+    const ended = await run(["python3", script, ...PROGRAM, "shell", id], {
+      env: { SANDMESH_HOME: here.home },
+    });
     expect(ended).toEqual({ code: 0, stdout: "", stderr: "" });
     await here.sandmesh("release", id);
   });
@@ -262,10 +260,12 @@ describe("shell", () => {
 describe("shell of a client that was killed", () => {
   test("is hung up with what runs in it, and leaves nothing in the sandbox", async () => {
     const id = await here.acquired();
-    const client = Bun.spawn(
-      [process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "shell", "--hang-up-after", "1s", id],
-      { env: { ...process.env, SANDMESH_HOME: here.home }, stdin: "pipe", stdout: "pipe", stderr: "ignore" },
-    );
+    const client = Bun.spawn([...PROGRAM, "shell", "--hang-up-after", "1s", id], {
+      env: { ...process.env, SANDMESH_HOME: here.home },
+      stdin: "pipe",
+      stdout: "pipe",
+      stderr: "ignore",
+    });
     client.stdin.write("sleep 4711 & echo up$((1+1))\n");
     await client.stdin.flush();
     let seen = "";

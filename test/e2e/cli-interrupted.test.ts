@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { testMesh } from "../../pool/testing/mesh.ts";
 import { credentialsOf } from "../../sdk/typescript/testing/harness.ts";
-import { ROOT } from "./program.ts";
+import { PROGRAM } from "./program.ts";
 
 const BOOTING = 2;
 const COMMANDS: [command: string[], asked: number][] = [
@@ -26,7 +26,7 @@ for (const [command, asked] of COMMANDS) {
       try {
         const credentials = join(folder, "user.creds");
         await writeFile(credentials, credentialsOf(pool.server), { mode: 0o600 });
-        const child = Bun.spawn([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), ...command], {
+        const child = Bun.spawn([...PROGRAM, ...command], {
           env: { ...process.env, SANDMESH_URL: pool.server.url, SANDMESH_CREDS: credentials },
           stdio: ["ignore", "pipe", "pipe"],
           timeout: 30_000,

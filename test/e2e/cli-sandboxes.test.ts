@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, PROGRAM_WORDS, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -282,9 +282,8 @@ describe("logs of a command that runs", () => {
     expect([text.code, text.stdout.endsWith("\n300000\n")]).toEqual([0, true]);
     const json = JSON.parse((await here.sandmesh("--json", "logs", id, command)).stdout);
     expect(json).toMatchObject({ id: command, running: true, stdout: text.stdout, stderr_base64: "/w==" });
-    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
     const cut = await run(
-      ["bash", "-c", `${program} logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`],
+      ["bash", "-c", `${PROGRAM_WORDS} logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`],
       {
         env: { SANDMESH_HOME: here.home },
       },
@@ -296,9 +295,8 @@ describe("logs of a command that runs", () => {
 
 describe("events", () => {
   test("a sandbox's life comes as lines, of the kinds that are asked for, until Ctrl-C", async () => {
-    const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
     const watch = (...flags: string[]) =>
-      Bun.spawn([...program, "events", "--run", "watched", ...flags], {
+      Bun.spawn([...PROGRAM, "events", "--run", "watched", ...flags], {
         env: { ...process.env, SANDMESH_HOME: here.home },
         stdout: "pipe",
         stderr: "pipe",

@@ -8,7 +8,7 @@ import { addKubernetes } from "../../deploy/commands/kubernetes.ts";
 import { addConfig, addDoctor, addDown, addUp, addVersion } from "../../deploy/commands/mesh.ts";
 import { createProgram } from "../../sdk/cli/program.ts";
 import { onOneMesh } from "./one-mesh.ts";
-import { ROOT, run } from "./program.ts";
+import { PROGRAM, PROGRAM_WORDS, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -63,17 +63,18 @@ describe("run", () => {
   });
 
   test("a reader that goes away, as head does, is no crash; the command and the sandbox are ended", async () => {
-    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
-    const ran = await run(["bash", "-c", `${program} run host -- yes | head -1; echo \${PIPESTATUS[0]}`], {
-      env: { SANDMESH_HOME: here.home },
-    });
+    const ran = await run(
+      ["bash", "-c", `${PROGRAM_WORDS} run host -- yes | head -1; echo \${PIPESTATUS[0]}`],
+      {
+        env: { SANDMESH_HOME: here.home },
+      },
+    );
     expect([ran.stdout, ran.stderr]).toEqual(["y\n141\n", ""]);
     expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
   });
 
   test("a full disk behind our output is a line on stderr and a failure, of every command; nothing is kept that could not be named", async () => {
     const id = await here.acquired();
-    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
     const commands = {
       1: [
         "help",
@@ -95,7 +96,7 @@ describe("run", () => {
     };
     for (const [code, lines] of Object.entries(commands))
       for (const line of lines) {
-        const ran = await run(["bash", "-c", `${program} ${line} > /dev/full`], {
+        const ran = await run(["bash", "-c", `${PROGRAM_WORDS} ${line} > /dev/full`], {
           env: { SANDMESH_HOME: here.home },
         });
         expect([line, ran.code, ran.stderr]).toEqual([
@@ -110,7 +111,7 @@ describe("run", () => {
   });
 
   test("without a stdout nothing is kept that could not be named, where /dev/null is nobody's loss", async () => {
-    const acquire = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" acquire host`;
+    const acquire = `${PROGRAM_WORDS} acquire host`;
     const acquired = async (redirection: string) => {
       const ran = await run(["bash", "-c", `${acquire} ${redirection}`], {
         env: { SANDMESH_HOME: here.home },
@@ -145,19 +146,11 @@ describe("run", () => {
   test.each(["SIGTERM", "SIGHUP"] as const)(
     "nothing is left of it, also where it was ended by %s",
     async (signal) => {
-      const child = Bun.spawn(
-        [
-          process.execPath,
-          join(ROOT, "deploy", "sandmesh.ts"),
-          "run",
-          "host",
-          "--",
-          "sh",
-          "-c",
-          "echo up; sleep 60",
-        ],
-        { env: { ...process.env, SANDMESH_HOME: here.home }, stdout: "pipe", stderr: "ignore" },
-      );
+      const child = Bun.spawn([...PROGRAM, "run", "host", "--", "sh", "-c", "echo up; sleep 60"], {
+        env: { ...process.env, SANDMESH_HOME: here.home },
+        stdout: "pipe",
+        stderr: "ignore",
+      });
       const first = await child.stdout.getReader().read();
       expect(Buffer.from(first.value ?? []).toString()).toBe("up\n");
       child.kill(signal);
@@ -310,7 +303,6 @@ describe("usage", () => {
   });
 
   test("an argument or variable that is no UTF-8 does not arrive as another one", async () => {
-    const program = `"${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}"`;
     const bad = "$'a\\xff'";
     for (const [line, code] of [
       [`run host -- printf %s ${bad}`, 125],
@@ -319,7 +311,7 @@ describe("usage", () => {
       [`ps --run ${bad}`, 2],
     ] as const) {
       const [, variable = "", words = ""] = /^(K=\S+ )?(.*)$/.exec(line) ?? [];
-      const ran = await run(["bash", "-c", `${variable}${program} ${words}`], {
+      const ran = await run(["bash", "-c", `${variable}${PROGRAM_WORDS} ${words}`], {
         env: { SANDMESH_HOME: here.home },
       });
       expect([line, ran.code, ran.stderr]).toEqual([line, code, expect.stringContaining("no UTF-8")]);

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { ROOT, run } from "./program.ts";
+import { PROGRAM_WORDS, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -46,11 +46,7 @@ describe("with README's alias", async () => {
 test("bash completes commands, options and sandboxes", async () => {
   const id = await here.acquired();
   const wrapper = join(here.scratch, "sandmesh");
-  await writeFile(
-    wrapper,
-    `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, "deploy", "sandmesh.ts")}" "$@"\n`,
-    { mode: 0o755 },
-  );
+  await writeFile(wrapper, `#!/bin/sh\nexec ${PROGRAM_WORDS} "$@"\n`, { mode: 0o755 });
   const complete = async (...words: string[]) => {
     const line = words.map((word) => `'${word}'`).join(" ");
     const script = `eval "$(sandmesh completion bash)"; COMP_WORDS=(sandmesh ${line}); COMP_CWORD=${words.length}; _sandmesh; printf '%s\\n' "\${COMPREPLY[@]}"`;

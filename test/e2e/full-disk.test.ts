@@ -9,7 +9,7 @@ import { parseCreds } from "../../broker/credentials/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { until } from "../../broker/server/testing.ts";
 import { down, up } from "../../deploy/local/up.ts";
-import { type Ran, ROOT, run } from "./program.ts";
+import { PROGRAM, type Ran, run } from "./program.ts";
 
 let home: string;
 beforeEach(async () => {
@@ -28,7 +28,7 @@ async function mount(...args: string[]): Promise<void> {
 }
 
 const sandmesh = (...args: string[]): Promise<Ran> =>
-  run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), ...args], { env: { SANDMESH_HOME: home } });
+  run([...PROGRAM, ...args], { env: { SANDMESH_HOME: home } });
 
 function fill(): string {
   const file = join(home, "fill");

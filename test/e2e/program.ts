@@ -7,6 +7,10 @@ import type { UpOptions } from "../../deploy/local/supervisor.ts";
 import { down, type Left, up } from "../../deploy/local/up.ts";
 
 export const ROOT = join(import.meta.dir, "..", "..");
+/** Its first words. */
+export const PROGRAM: readonly string[] = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
+/** The same, in a line of a shell. */
+export const PROGRAM_WORDS = PROGRAM.map((word) => `"${word}"`).join(" ");
 
 export interface Ran {
   code: number;
@@ -49,9 +53,8 @@ export async function localMesh(options: UpOptions = {}): Promise<LocalMesh> {
   const home = await mkdtemp(join(tmpdir(), "sandmesh-e2e-"));
   // A test that is killed leaves none.
   const address = await up(home, { ...options, owned: true, temporary: true });
-  const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
   const sandmeshWith: LocalMesh["sandmeshWith"] = ({ stdin, env }, ...args) =>
-    run([...program, ...args], {
+    run([...PROGRAM, ...args], {
       env: { SANDMESH_HOME: home, ...env },
       ...(stdin !== undefined && { stdin }),
     });

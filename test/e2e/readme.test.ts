@@ -4,7 +4,7 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { builtPackage } from "../../sdk/typescript/testing/harness.ts";
-import { type LocalMesh, localMesh, ROOT, run } from "./program.ts";
+import { type LocalMesh, localMesh, PROGRAM, ROOT, run } from "./program.ts";
 
 let mesh: LocalMesh;
 let folder: string;
@@ -58,7 +58,7 @@ describe("README.md", () => {
       expect(answers.length).toBeGreaterThan(3);
       expect(ran.stdout.split("\n")).toEqual(expect.arrayContaining(answers));
     } finally {
-      await run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "down"], {
+      await run([...PROGRAM, "down"], {
         env: { SANDMESH_HOME: home },
       });
       await rm(home, { recursive: true, force: true });

@@ -11,7 +11,7 @@ import { detect } from "../../pool/provider/local/cgroups.ts";
 import { Layout } from "../../pool/provider/local/layout.ts";
 import { findMarked, killAll, startOf } from "../../pool/provider/local/processes.ts";
 import { processesOf } from "../processes.ts";
-import { type Ran, ROOT, run } from "./program.ts";
+import { PROGRAM, type Ran, ROOT, run } from "./program.ts";
 
 let home: string;
 beforeEach(async () => {
@@ -29,7 +29,7 @@ const groupsOf = (of: string): string[] =>
     .filter((folder) => existsSync(folder));
 
 const sandmesh = (...args: string[]): Promise<Ran> =>
-  run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), ...args], { env: { SANDMESH_HOME: home } });
+  run([...PROGRAM, ...args], { env: { SANDMESH_HOME: home } });
 
 test("of several ups at once one starts the mesh, all tell where it is, and it works", async () => {
   const all = await Promise.all([1, 2, 3, 4].map(() => sandmesh("--json", "up")));
@@ -72,16 +72,15 @@ test("a setting that is none, or cannot be, is refused at once, by its name, and
 test("a home that cannot be made is a typed error that says which variable names it; a relative one works", async () => {
   const file = join(home, "file");
   await writeFile(file, "");
-  const nowhere = await run([process.execPath, join(ROOT, "deploy", "sandmesh.ts"), "--json", "up"], {
+  const nowhere = await run([...PROGRAM, "--json", "up"], {
     env: { SANDMESH_HOME: join(file, "mesh") },
   });
   expect(JSON.parse(nowhere.stdout)).toMatchObject({ error: { code: "file_error", reason: "ENOTDIR" } });
   expect(nowhere.stderr).toContain("SANDMESH_HOME");
   const relative = { cwd: home, env: { SANDMESH_HOME: "." } };
-  const program = [process.execPath, join(ROOT, "deploy", "sandmesh.ts")];
-  const up = await run([...program, "--json", "up"], relative);
+  const up = await run([...PROGRAM, "--json", "up"], relative);
   expect(JSON.parse(up.stdout).credentials).toBe(join(home, "credentials.creds"));
-  expect((await run([...program, "down"], relative)).code).toBe(0);
+  expect((await run([...PROGRAM, "down"], relative)).code).toBe(0);
 });
 
 test("after a killed supervisor, down leaves no credential behind, and a second down says that nothing is up", async () => {
@@ -94,8 +93,7 @@ test("after a killed supervisor, down leaves no credential behind, and a second 
 });
 
 test("an up that is interrupted while the mesh starts leaves no mesh, no address of one and no credential", async () => {
-  const program = join(ROOT, "deploy", "sandmesh.ts");
-  const child = Bun.spawn([process.execPath, program, "up"], {
+  const child = Bun.spawn([...PROGRAM, "up"], {
     env: { ...process.env, SANDMESH_HOME: home },
     stdio: ["ignore", "ignore", "ignore"],
   });
