@@ -2,7 +2,7 @@
 // time, a table, and the proof that nothing is left.
 import { join } from "node:path";
 import { toSandmeshError } from "../broker/contract/index.ts";
-import { counted, duration, green, red, write } from "../sdk/cli/output.ts";
+import { counted, duration, green, red, tellByWrites, write } from "../sdk/cli/output.ts";
 import { connect, type Mesh } from "../sdk/typescript/mod.ts";
 import { sandmeshHome } from "../sdk/typescript/settings.ts";
 import { withMesh } from "./local/own.ts";
@@ -95,8 +95,7 @@ async function main(): Promise<number> {
   return Number(process.exitCode ?? 0);
 }
 
-// Who writes learns of it by the write; without a listener it would end the process, and leave the mesh.
-for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+tellByWrites();
 try {
   process.exitCode = await main();
 } catch (error) {

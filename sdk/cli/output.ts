@@ -44,6 +44,12 @@ const stdoutIsMissing = ((): boolean => {
   }
 })();
 
+/** For a program's start: what stdout or stderr does not take is told to who writes. Without a listener it would end this
+ * process before anything is released. */
+export function tellByWrites(): void {
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+}
+
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches a command. Throws FileError where it is
  * not taken: the disk is full, there is no stdout (`>&-`), or the reader has gone (EPIPE); CanceledError where the signal aborts before. */
 export function write(

@@ -12,7 +12,7 @@ import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts
 import { failedBy } from "./context.ts";
 import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
 import { addHelp, addNotes } from "./help.ts";
-import { red, write } from "./output.ts";
+import { red, tellByWrites, write } from "./output.ts";
 import { onlyText } from "./words.ts";
 
 const GLOBALS = [
@@ -66,8 +66,7 @@ class Ending extends Error {
 
 /** Does what the command line says; sets the exit code. */
 export async function runProgram(program: Command): Promise<void> {
-  // Who writes learns of it by the write; without a listener it would end the process before anything is released.
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+  tellByWrites();
   try {
     await program.parseAsync();
   } catch (thrown) {

@@ -6,7 +6,7 @@ import { withMesh } from "../../deploy/local/own.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
 import { describeLeft, type Left, nothingLeft } from "../../deploy/local/up.ts";
 import { failedBy } from "../../sdk/cli/context.ts";
-import { write } from "../../sdk/cli/output.ts";
+import { tellByWrites, write } from "../../sdk/cli/output.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
 
 export const progress = (line: string): void => {
@@ -19,8 +19,7 @@ export { percentile } from "../../deploy/percentile.ts";
 /** Prints what `measure` answers as one line. What it throws is told, and ends this process, as a command's of the
  * program; no stack. */
 export async function report(measure: () => Promise<object>): Promise<void> {
-  // Who writes learns of it by the write; without a listener it would end this process, and leave the mesh.
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
+  tellByWrites();
   try {
     await write("stdout", `${JSON.stringify(await measure())}\n`);
   } catch (thrown) {
