@@ -3,20 +3,10 @@
 //
 // `--rounds` acquires and releases all so many times over, to see what stays in the pool's memory; the figures are the
 // first round's. `--kill` ends all clients by SIGKILL instead of a release, and waits until nothing is left.
-import { join } from "node:path";
-import * as v from "valibot";
-import { endingWithUs } from "../../deploy/local/child.ts";
 import type { Mesh } from "../../sdk/typescript/mod.ts";
 import { bench, benchFlags, percentile, progress, round } from "./bench.ts";
-import { lines } from "./lines.ts";
+import { CLIENT, Clients } from "./clients.ts";
 import { type MeshPids, meshPids, usageOf } from "./processes.ts";
-
-const Connected = v.object({ connected: v.literal(true) });
-const Released = v.object({ released: v.literal(true) });
-const Acquired = v.object({
-  granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
-  lost: v.number(),
-});
 
 interface Flags {
   n: number;
@@ -29,51 +19,6 @@ interface Flags {
 const { n, clients, hosts, rounds, leaseMs, kill = false } = benchFlags<Flags>("acquire");
 /** Beyond the lease, until it is called a failure and not a figure. */
 const ZERO_MS = 120_000;
-
-class Clients {
-  readonly #processes;
-  readonly #words;
-
-  constructor(env: Record<string, string>) {
-    const script = join(import.meta.dir, "acquire-client.ts");
-    this.#processes = Array.from({ length: clients }, (_, i) => {
-      const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
-      return Bun.spawn(endingWithUs([process.execPath, script, String(share), String(leaseMs)]), {
-        env: { ...process.env, ...env },
-        stdio: ["pipe", "pipe", "inherit"],
-      });
-    });
-    this.#words = this.#processes.map((client) => lines(client.stdout));
-  }
-
-  get pids(): number[] {
-    return this.#processes.map((client) => client.pid);
-  }
-
-  /** The next word of each. */
-  heard<S extends v.GenericSchema<unknown, unknown>>(schema: S): Promise<v.InferOutput<S>[]> {
-    return Promise.all(
-      this.#words.map(async (words) => v.parse(schema, JSON.parse((await words.next()).value ?? "{}"))),
-    );
-  }
-
-  say(word: "go" | "release"): void {
-    for (const client of this.#processes) {
-      client.stdin.write(`${word}\n`);
-      client.stdin.flush();
-    }
-  }
-
-  kill(): void {
-    for (const client of this.#processes) client.kill("SIGKILL");
-  }
-
-  async end(): Promise<void> {
-    for (const client of this.#processes) client.stdin.end();
-    const codes = await Promise.all(this.#processes.map((client) => client.exited));
-    if (codes.some((code) => code !== 0)) throw new Error(`clients ended with ${codes.join(", ")}`);
-  }
-}
 
 /** What is left, by the pool's records and by the provider's own list. */
 async function left(mesh: Mesh): Promise<number> {
@@ -88,8 +33,7 @@ async function acquireAll(all: Clients, pids: MeshPids) {
   const before = { pool: usageOf(pids.pool), nats: usageOf(pids.nats), clients: usageOf(all.pids) };
   const hostsBefore = usageOf(pids.hosts);
   const began = Date.now();
-  all.say("go");
-  const reports = await all.heard(Acquired);
+  const reports = await all.acquire();
   const pool = usageOf(pids.pool);
   const at = reports.flatMap((report) => report.granted.map((grant) => (grant.at - began) / 1000));
   const names = reports.flatMap((report) => report.granted.map((grant) => grant.sandbox));
@@ -113,8 +57,7 @@ async function releaseAll(all: Clients, pids: MeshPids) {
   const hostsBefore = usageOf(pids.hosts);
   const natsBefore = usageOf(pids.nats);
   const began = performance.now();
-  all.say("release");
-  await all.heard(Released);
+  await all.release();
   const after = usageOf(pids.pool);
   return {
     release_s: round((performance.now() - began) / 1000, 2),
@@ -145,11 +88,17 @@ async function killAll(all: Clients, pids: MeshPids, mesh: Mesh) {
   };
 }
 
+async function inOrder(all: Clients): Promise<void> {
+  all.end();
+  const codes = await all.exited();
+  if (codes.some((code) => code !== 0)) throw new Error(`clients ended with ${codes.join(", ")}`);
+}
+
 const options = { providers: ["simulated" as const], simulated: { hosts } };
 await bench(options, async ({ mesh, home, url, credentials }) => {
-  const all = new Clients({ SANDMESH_URL: url, SANDMESH_CREDS: credentials });
+  const all = new Clients({ n, clients, leaseMs, url, credentials, script: CLIENT });
   try {
-    await all.heard(Connected);
+    await all.connected();
     const pids = meshPids(home);
     const results: { pool_rss_after_mb: number }[] = [];
     for (let i = 0; i < rounds; i++) {
@@ -161,7 +110,7 @@ await bench(options, async ({ mesh, home, url, credentials }) => {
       results.push(result);
       if (kill) break;
     }
-    if (!kill) await all.end();
+    if (!kill) await inOrder(all);
     const [first] = results;
     const rssOf = results.map((each) => each.pool_rss_after_mb);
     return { ...first, ...(rounds > 1 ? { pool_rss_rounds_mb: rssOf } : {}) };

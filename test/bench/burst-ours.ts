@@ -2,9 +2,7 @@
 // killed, or they leave orderly. Twice: the first burst of pool and clients that have just started and connected, and, all
 // released, one more by the same.
 import { join } from "node:path";
-import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
-import { endingWithUs } from "../../deploy/local/child.ts";
 import { bundle } from "../../sdk/typescript/build.ts";
 import { percentile, progress, round } from "./bench.ts";
 import { countWrites, meter, POOL_KUBECONFIG, POOL_USER } from "./burst-account.ts";
@@ -13,7 +11,7 @@ import { type Kubelets, startKubelets } from "./burst-kubelets-start.ts";
 import { BurstMesh } from "./burst-mesh.ts";
 import { nonePods, openApi, podsLeft } from "./burst-pods.ts";
 import { inTime } from "./burst-wait.ts";
-import { lines } from "./lines.ts";
+import { CLIENT, Clients } from "./clients.ts";
 
 export interface BurstOptions {
   n: number;
@@ -29,10 +27,6 @@ const LEASE_MS = 15_000;
 const START_MS = 60_000;
 /** Until it is called a failure and not a figure. */
 const patienceMs = (n: number): number => 120_000 + n * 200;
-const Acquired = v.object({
-  granted: v.array(v.object({ sandbox: v.string(), at: v.number() })),
-  lost: v.number(),
-});
 
 const NODES_LABEL = "sandmesh.dev/placement=direct";
 
@@ -65,65 +59,22 @@ const startMesh = ({ n, placement }: BurstOptions): Promise<BurstMesh> =>
   });
 
 /** As whoever has the built package runs it. */
-const buildClient = (): Promise<string> =>
-  bundle(join(import.meta.dir, "acquire-client.ts"), join(import.meta.dir, "../../dist/burst-client"));
+const buildClient = (): Promise<string> => bundle(CLIENT, join(import.meta.dir, "../../dist/burst-client"));
 
-class Clients {
-  readonly #all;
+const startClients = async ({ n, clients }: BurstOptions, cluster: BurstMesh): Promise<Clients> =>
+  new Clients({
+    n,
+    clients,
+    leaseMs: LEASE_MS,
+    url: cluster.server.url,
+    credentials: cluster.credentials,
+    script: await buildClient(),
+  });
 
-  constructor({ n, clients }: BurstOptions, cluster: BurstMesh, script: string) {
-    const env = { ...process.env, SANDMESH_URL: cluster.server.url, SANDMESH_CREDS: cluster.credentials };
-    this.#all = Array.from({ length: clients }, (_, i) => {
-      const share = Math.floor(n / clients) + (i < n % clients ? 1 : 0);
-      const argv = endingWithUs([process.execPath, script, String(share), String(LEASE_MS)]);
-      const child = Bun.spawn(argv, { env, stdio: ["pipe", "pipe", "inherit"] });
-      return { child, words: lines(child.stdout) };
-    });
-  }
-
-  get pids(): number[] {
-    return this.#all.map(({ child }) => child.pid);
-  }
-
-  connected(): Promise<unknown> {
-    return inTime(
-      "the clients to connect",
-      START_MS,
-      Promise.all(this.#all.map(({ words }) => words.next())),
-    );
-  }
-
-  #say(word: "go" | "release"): void {
-    for (const { child } of this.#all) {
-      child.stdin.write(`${word}\n`);
-      child.stdin.flush();
-    }
-  }
-
-  async release(n: number): Promise<void> {
-    this.#say("release");
-    const words = Promise.all(this.#all.map((each) => each.words.next()));
-    await inTime("all clients to have released their sandboxes", patienceMs(n), words);
-  }
-
-  async acquire(n: number): Promise<v.InferOutput<typeof Acquired>[]> {
-    this.#say("go");
-    const report = async ({ words }: { words: ReturnType<typeof lines> }) =>
-      v.parse(Acquired, JSON.parse((await words.next()).value ?? "{}"));
-    return inTime(
-      "all clients to have all their sandboxes",
-      patienceMs(n),
-      Promise.all(this.#all.map(report)),
-    );
-  }
-
-  async end(how: BurstOptions["end"], withinMs: number): Promise<void> {
-    for (const { child } of this.#all) {
-      if (how === "kill") child.kill("SIGKILL");
-      else child.stdin.end();
-    }
-    await inTime("the clients to end", withinMs, Promise.all(this.#all.map(({ child }) => child.exited)));
-  }
+async function endClients(all: Clients, how: BurstOptions["end"], withinMs: number): Promise<void> {
+  if (how === "kill") all.kill();
+  else all.end();
+  await inTime("the clients to end", withinMs, all.exited());
 }
 
 export async function ourBurst(options: BurstOptions) {
@@ -134,11 +85,11 @@ export async function ourBurst(options: BurstOptions) {
   try {
     cluster = await startMesh(options);
     kubelets = await startKubelets(cluster.mesh);
-    clients = new Clients(options, cluster, await buildClient());
-    await clients.connected();
+    clients = await startClients(options, cluster);
+    await inTime("the clients to connect", START_MS, clients.connected());
     return await measured(options, cluster, kubelets, clients);
   } finally {
-    await clients?.end("kill", START_MS);
+    if (clients !== undefined) await endClients(clients, "kill", START_MS);
     await cluster?.end();
     await kubelets?.stop();
     await disallow();
@@ -154,7 +105,8 @@ async function acquired({ n }: BurstOptions, cluster: BurstMesh, kubelets: Kubel
     clients: clients.pids,
   });
   const began = Date.now();
-  const reports = await Promise.race([clients.acquire(n), kubelets.failed]);
+  const all = inTime("all clients to have all their sandboxes", patienceMs(n), clients.acquire());
+  const reports = await Promise.race([all, kubelets.failed]);
   const cpu = spent();
   const at = reports.flatMap(({ granted }) => granted.map((each) => (each.at - began) / 1000));
   progress(`  ${at.length} usable after ${round(Math.max(...at), 2)} s`);
@@ -173,7 +125,7 @@ async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kub
   const first = await acquired(options, cluster, kubelets, clients);
   const bursts = [first];
   if (!once) {
-    await clients.release(n);
+    await inTime("all clients to have released their sandboxes", patienceMs(n), clients.release());
     bursts.push(await acquired(options, cluster, kubelets, clients));
   }
   progress(`  the clients ${end}`);
@@ -202,7 +154,7 @@ async function endOf({ n, end: how }: BurstOptions, mesh: string, clients: Clien
   const selector = `sandmesh.dev/mesh=${mesh}`;
   try {
     const began = performance.now();
-    await clients.end(how, patienceMs(n));
+    await endClients(clients, how, patienceMs(n));
     const atExit = how === "exit" ? await podsLeft(api, selector) : undefined;
     await nonePods(api, selector, LEASE_MS + patienceMs(n)).catch((error: unknown) =>
       progress(String(error)),
