@@ -2,7 +2,7 @@
 // signals are heard.
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { open, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
 import { eventually, PROGRAM, PROGRAM_WORDS, run } from "./program.ts";
@@ -67,6 +67,96 @@ describe("cp to a fifo", () => {
     },
   );
 });
+
+describe("cp from a pipe", () => {
+  /** A shell line in which `sandmesh` is the program. */
+  const line = (script: string) =>
+    run(["bash", "-c", `sandmesh() { ${PROGRAM.map((word) => `"${word}"`).join(" ")} "$@"; }; ${script}`], {
+      env: { SANDMESH_HOME: here.home },
+    });
+
+  test("puts its bytes into a file, and no link that leads nowhere in the sandbox", async () => {
+    const id = await here.acquired();
+    const own = join(here.scratch, "own-link");
+    await symlink("/dev/stdin", own);
+    await writeFile(join(here.scratch, "told"), "of a file");
+    const told = join(here.scratch, "told");
+    for (const [script, wanted] of [
+      [`sandmesh cp <(echo hi) ${id}:/tmp/x`, "hi\n"],
+      [`sandmesh cp -L <(echo led) ${id}:/tmp/x`, "led\n"],
+      [`echo data | sandmesh cp /dev/stdin ${id}:/tmp/x`, "data\n"],
+      [`echo own | sandmesh cp ${own} ${id}:/tmp/x`, "own\n"],
+      [`echo 'its number' | sandmesh cp /proc/self/fd/0 ${id}:/tmp/x`, "its number\n"],
+      [`sandmesh cp /dev/stdin ${id}:/tmp/x < ${told}`, "of a file"],
+      [`sandmesh cp /dev/stdin ${id}:/tmp/x <<< 'a here-document'`, "a here-document\n"],
+      [`sandmesh cp /dev/stdin ${id}:/tmp/x < /dev/null`, ""],
+    ] as const) {
+      await here.sandmesh("exec", id, "--", "rm -f /tmp/x");
+      const { code, stderr } = await line(script);
+      const got = await here.sandmesh("exec", id, "--", "stat -c %F /tmp/x; cat /tmp/x");
+      const kind = wanted === "" ? "regular empty file" : "regular file";
+      expect([script, code, stderr, got.stdout]).toEqual([script, 0, "", `${kind}\n${wanted}`]);
+    }
+    await line(`sandmesh cp <(seq 500000) ${id}:/tmp/seq`);
+    const sum = "stat -c %a /tmp/seq; sha256sum < /tmp/seq; seq 500000 | sha256sum";
+    const [mode, got, all] = (await here.sandmesh("exec", id, "--", sum)).stdout.trim().split("\n");
+    expect([mode, got]).toEqual(["644", all]);
+    await here.sandmesh("release", id);
+  });
+
+  test("keeps a link that leads nowhere a link, and tells a descriptor that is closed", async () => {
+    const id = await here.acquired();
+    const dangling = join(here.scratch, "dangling");
+    await symlink("nowhere", dangling);
+    expect((await here.sandmesh("cp", dangling, `${id}:/tmp/dangling`)).code).toBe(0);
+    expect((await here.sandmesh("exec", id, "--", "readlink /tmp/dangling")).stdout).toBe("nowhere\n");
+    const closed = await line(`sandmesh cp /dev/fd/77 ${id}:/tmp/closed`);
+    expect([closed.code, closed.stderr]).toEqual([
+      1,
+      expect.stringContaining("/dev/fd/77, on this machine: ENOENT"),
+    ]);
+    await here.sandmesh("release", id);
+  });
+
+  test("with a name waits for its writer, and loses nothing", async () => {
+    const id = await here.acquired();
+    const path = fifo();
+    const copying = begin("cp", path, `${id}:/tmp/seq`);
+    await eventually("it reads", () => isOpened(copying.pid, path));
+    await run(["bash", "-c", `(seq 250000; sleep 1; seq 250001 500000) > ${path}`]);
+    expect([await copying.exited, await new Response(copying.stderr).text()]).toEqual([0, ""]);
+    const sum = await here.sandmesh("exec", id, "--", "sha256sum < /tmp/seq; seq 500000 | sha256sum");
+    const [got, wanted] = sum.stdout.trim().split("\n");
+    expect(got).toBe(wanted);
+    await here.sandmesh("release", id);
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)(
+    "hears %s, with no writer and with one that writes nothing",
+    async (signal) => {
+      const id = await here.acquired();
+      for (const lazy of [undefined, "r+"] as const) {
+        const path = fifo();
+        const writer = lazy && (await open(path, lazy));
+        const copying = begin("cp", path, `${id}:/tmp/x`);
+        await eventually("it reads", () => isOpened(copying.pid, path));
+        copying.kill(signal);
+        expect(await copying.exited).toBe(130);
+        expect(await new Response(copying.stderr).text()).toBe(
+          "sandmesh: canceled: canceled by the caller\n",
+        );
+        await writer?.close();
+      }
+      expect((await here.sandmesh("exec", id, "--", "test ! -e /tmp/x")).code).toBe(0);
+      await here.sandmesh("release", id);
+    },
+  );
+});
+
+const isOpened = (pid: number, path: string): boolean =>
+  Bun.spawnSync(["ls", "-l", `/proc/${pid}/fd`])
+    .stdout.toString()
+    .includes(`${path}\n`);
 
 /** Its own descriptors for output are two; the next is the server's. */
 const isConnected = (pid: number): boolean =>

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import IO, TYPE_CHECKING
 
 from ._wire.lost import may_be_lost
-from ._wire.special import write_special
+from ._wire.special import is_by_descriptor, read_special, write_special
 from ._wire.tree import became_shorter, local_errors, local_path, pack_as, pack_folder, shown, whole
 from ._wire.unpack import Unpacking, unpack_new
 from .errors import FileError, InvalidRequestError, NotFoundError, SandmeshError
@@ -36,12 +36,21 @@ async def upload(
     partial: Callable[[], None] | None,
 ) -> None:
     source, target = local_path(local), _remote(remote)
+    by_descriptor = await asyncio.to_thread(is_by_descriptor, source)
+    follow = follow or by_descriptor
     with local_errors(source):
         found = await asyncio.to_thread(os.stat if follow else os.lstat, source)
     kind = stat.S_IFMT(found.st_mode)
-    if kind not in (stat.S_IFDIR, stat.S_IFLNK, stat.S_IFREG):
-        raise FileError(f"{shown(source)} is neither a file nor a folder", reason="EINVAL")
     text = _utf8(target)
+    # Read to its end rather than copied as it stands: a fifo, and what a descriptor leads to, also a terminal or /dev/null.
+    # Of a device that is named itself there may be no end.
+    if kind == stat.S_IFIFO or (by_descriptor and kind == stat.S_IFCHR):
+        if text is None:
+            raise InvalidRequestError("path: must be UTF-8 for what is read of a pipe", field="path")
+        await files.write(text, read_special(source, by_descriptor))
+        return
+    if kind not in (stat.S_IFDIR, stat.S_IFLNK, stat.S_IFREG):
+        raise FileError(f"{shown(source)} is neither a file, a folder nor a pipe", reason="EINVAL")
     if kind == stat.S_IFLNK or text is None:
         folder, name = os.path.split(target.rstrip(b"/"))
         into = _utf8(folder or b".")

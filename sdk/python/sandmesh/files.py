@@ -297,7 +297,8 @@ class Files:
         that is named itself, copies what it leads to, or else the link. ``skipped`` is told what is left out (fifos,
         sockets and devices), ``partial`` before a folder's copying raises, where what was copied by then stays. Raises
         FileError that names the file where one of this machine's cannot be read, went away or became shorter meanwhile.
-        Bytes are for names that are no UTF-8; in the sandbox only the last part may be one."""
+        Bytes are for names that are no UTF-8; in the sandbox only the last part may be one. A fifo, and what a
+        descriptor leads to (/dev/stdin), is read to its end, into a file; a fifo's writer is waited for."""
         await upload(self, local, path, follow, skipped, partial)
 
     async def download(

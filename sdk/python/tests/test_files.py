@@ -230,3 +230,31 @@ async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thre
         reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         assert os.read(reading, 1) == b""
         os.close(reading)
+
+
+async def test_what_comes_by_a_pipe_is_a_file_there_and_its_writer_is_waited_for_by_no_thread(
+    local: Backend, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        uploading = asyncio.create_task(box.files.upload(fifo, "/tmp/seq"))
+        writer = await asyncio.create_subprocess_shell(f"(seq 250000; sleep 1; seq 250001 500000) > {fifo}")
+        await writer.wait()
+        await uploading
+        await box.exec("seq 500000 | cmp - /tmp/seq", check=True)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(box.files.upload(fifo, "/tmp/none"), 0.5)
+        # A thread that waits to read would be a reader: there is none.
+        with pytest.raises(OSError, match="No such device or address"):
+            os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        for follow in (True, False):
+            reading, writing = os.pipe()
+            os.write(writing, b"of a pipe")
+            os.close(writing)
+            await box.files.upload(f"/dev/fd/{reading}", "/tmp/piped", follow=follow)
+            os.close(reading)
+            assert (await box.files.stat("/tmp/piped", follow=False)).type == "file"
+            assert await box.files.read("/tmp/piped") == b"of a pipe"
+            await box.files.remove("/tmp/piped")
+        assert not await box.files.exists("/tmp/none")

@@ -1,6 +1,6 @@
 // Files and folders between this machine and a sandbox.
 import { isUtf8 } from "node:buffer";
-import { rmSync } from "node:fs";
+import { rmSync, type Stats } from "node:fs";
 import {
   chmod,
   lstat,
@@ -21,6 +21,7 @@ import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 import { localFile } from "./local-file.ts";
+import { isByDescriptor, readSpecial } from "./local-stream.ts";
 import { isSpecial, writeSpecial } from "./local-write.ts";
 import { packAs, packFolder, type Skipped } from "./pack.ts";
 import { Anew } from "./read.ts";
@@ -54,28 +55,41 @@ function splitPath(path: Buffer): { folder: Buffer; name: Buffer } {
   };
 }
 
+/** What is read to its end rather than copied as it stands: a fifo, and what a descriptor leads to, also a terminal or
+ * /dev/null. Of a device that is named itself there may be no end. */
+const isStream = (found: Stats, byDescriptor: boolean): boolean =>
+  found.isFIFO() || (byDescriptor && found.isCharacterDevice());
+
 export async function upload(
   files: Files,
   local: string | Uint8Array,
   remote: string | Uint8Array,
   copyOptions: CopyOptions,
 ): Promise<void> {
-  const { skipped, partial, follow = true, ...options } = given(copyOptions);
+  const { skipped, partial, follow: asked = true, ...options } = given(copyOptions);
   const path = localPath(local);
+  const byDescriptor = await isByDescriptor(path);
+  const follow = asked || byDescriptor;
   const found = await localErrors(path, () => (follow ? stat(path) : lstat(path)));
   const target = Buffer.from(bytesOf(remote, "remote"));
+  if (isStream(found, byDescriptor)) {
+    if (!isUtf8(target)) throw invalid("remote", "must be UTF-8 for what is read of a pipe");
+    await files.write(target.toString(), readSpecial(path, byDescriptor, options.signal), options);
+    return;
+  }
   if (!found.isDirectory() && !found.isSymbolicLink() && !found.isFile())
-    throw new FileError(`${path} is neither a file nor a folder`, { reason: "EINVAL" });
+    throw new FileError(`${path} is neither a file, a folder nor a pipe`, { reason: "EINVAL" });
   if (found.isSymbolicLink() || !isUtf8(target)) {
     const { folder, name } = splitPath(target);
     if (!isUtf8(folder)) throw invalid("remote", "only the last part may be other than UTF-8");
-    const source = follow ? await realpath(path, { encoding: "buffer" }) : path;
+    const real = () => localErrors(path, () => realpath(path, { encoding: "buffer" }));
+    const source = follow ? await real() : path;
     await files.unpack(folder.toString(), packAs(name, source, skipped), options);
   } else if (found.isDirectory()) {
     let begun = false;
-    const asked = { ...options, begun: () => (begun = true) };
+    const told = { ...options, begun: () => (begun = true) };
     const stays = (error: unknown) => begun && !wroteNothing(error);
-    await telling(partial, stays, () => files.unpack(target.toString(), packFolder(path, skipped), asked));
+    await telling(partial, stays, () => files.unpack(target.toString(), packFolder(path, skipped), told));
   } else {
     const { mtimeMs } = found;
     const mode = found.mode & 0o7777;

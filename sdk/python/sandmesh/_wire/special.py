@@ -1,17 +1,24 @@
-"""Writing to what is neither file nor folder: a fifo, a terminal or a device, whose reader may let us wait for ever. No
-thread waits for it, which would keep the process from ending."""
+"""Writing to and reading from what is neither file nor folder: a fifo, a terminal or a device, whose other end may let us
+wait for ever. No thread waits for it, which would keep the process from ending."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
+import re
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+from .tree import local_errors
 
 # How soon it is tried again: doubled while nothing is taken.
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
+# A pipe's usual room.
+_PART_BYTES = 65536
+# Linux's own limit of links in a row.
+_MOST_LINKS = 40
 
 
 async def write_special(path: bytes, parts: AsyncIterator[bytes]) -> None:
@@ -29,6 +36,50 @@ async def write_special(path: bytes, parts: AsyncIterator[bytes]) -> None:
                     await asyncio.sleep(next(pauses))
     finally:
         os.close(file)
+
+
+def is_by_descriptor(path: bytes) -> bool:
+    """Whether a path is a link that leads by a process's descriptor, as /dev/stdin and /dev/fd/N do: as a link it means
+    nothing elsewhere."""
+    try:
+        for _ in range(_MOST_LINKS):
+            folder = os.path.realpath(os.path.dirname(path) or b".")
+            # Also of one that is closed: that is told, and no link made to it.
+            if re.fullmatch(rb"/proc/\d+(/task/\d+)?/fd", folder):
+                return True
+            if not stat.S_ISLNK(os.lstat(path).st_mode):
+                return False
+            path = os.path.join(folder, os.readlink(path))
+    except OSError:
+        # A link that leads nowhere is one as any other.
+        pass
+    return False
+
+
+async def read_special(path: bytes, is_open: bool) -> AsyncGenerator[bytes, None]:
+    """All that comes, to its end. ``is_open``: a writer has opened it already; else a fifo's is waited for. Raises
+    FileError."""
+    with local_errors(path):
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            # Of a fifo nothing comes, too, as long as no writer has opened it.
+            has_writer = is_open
+            pauses = _pauses()
+            while True:
+                try:
+                    part = os.read(file, _PART_BYTES)
+                    if part == b"" and has_writer:
+                        return
+                    has_writer = has_writer or part != b""
+                except BlockingIOError:
+                    part, has_writer = b"", True
+                if part != b"":
+                    yield part
+                    pauses = _pauses()
+                else:
+                    await asyncio.sleep(next(pauses))
+        finally:
+            os.close(file)
 
 
 async def _open(path: bytes) -> int:
