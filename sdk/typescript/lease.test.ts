@@ -3,8 +3,13 @@ import { expect, test } from "bun:test";
 import { newUuidV7, SandboxLostError } from "../../broker/contract/index.ts";
 import { until } from "../../broker/server/testing.ts";
 import { testMesh } from "../../pool/testing/mesh.ts";
+import { Mesh } from "./mesh.ts";
 import { AcquireTimeoutError, CanceledError, InvalidRequestError, LeaseLostError } from "./mod.ts";
-import { connectTo } from "./testing/harness.ts";
+import { resolveSettings } from "./settings.ts";
+import { connectTo, credentialsOf } from "./testing/harness.ts";
+import { Caller } from "./wire/caller.ts";
+import { openLink, SERVER_GONE_MS } from "./wire/open.ts";
+import { Pulse } from "./wire/pulse.ts";
 
 const SPEC = { image: "host" } as const;
 
@@ -148,6 +153,28 @@ test("renewal keeps a short lease for long, and a detached sandbox lapses", asyn
   await until("the detached one lapses", () => !pool.provider.made.has(left.id), 20_000);
   expect(pool.provider.made.has(kept.id)).toBe(true);
   expect(kept.lost).toBeUndefined();
+});
+
+test("a short lease is renewed before the renewing thread is connected, however long that takes", async () => {
+  await using pool = await testMesh();
+  // Where the thread goes: a server that accepts, and says nothing.
+  const silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => undefined } });
+  try {
+    const where = { url: pool.server.url, credentials: credentialsOf(pool.server) };
+    const settings = await resolveSettings(where, process.env, undefined);
+    const link = await openLink(settings, { name: "sdk", timeoutMs: 10_000, goneAfterMs: SERVER_GONE_MS });
+    const elsewhere = { ...settings, urls: [`nats://127.0.0.1:${silent.port}`] };
+    const options = { handleSignals: false, lease: "1s" };
+    await using mesh = new Mesh(elsewhere, new Caller(link), new Pulse(), options);
+    const kept = await mesh.acquire({ ...SPEC, run: "kept" });
+    const left = await mesh.acquire({ ...SPEC, run: "left" });
+    left.detach();
+    await until("the detached one lapses", () => !pool.provider.made.has(left.id), 20_000);
+    expect(pool.provider.made.has(kept.id)).toBe(true);
+    expect(kept.lost).toBeUndefined();
+  } finally {
+    silent.stop(true);
+  }
 });
 
 test("closing ends what is held, and not what was detached from the same run", async () => {

@@ -102,7 +102,7 @@ export class Mesh implements AsyncDisposable {
     this.user = settings.user;
     this.#caller = caller;
     this.#pulse = pulse;
-    this.#renewer = new Renewer(settings, (message) => this.#tenure.told(message));
+    this.#renewer = new Renewer(settings, caller, (message) => this.#tenure.told(message));
     this.#tenure = new Tenure(caller, this.#renewer);
     this.#lease = options.lease;
     this.defaultRun = options.run ?? newRunId(settings.user);

@@ -1,7 +1,7 @@
 // What one mesh connection holds: its runs with their sandboxes, renewed while there are any, and told of losses.
 import { fromWire, type Grant, LeaseLostError, SandboxLostError } from "../../broker/contract/index.ts";
 import type { Holdings } from "./releases.ts";
-import { DEAD_MAN_MS, type FromKeeper } from "./renew/protocol.ts";
+import { DEAD_MAN_MS, type Loss } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
 import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
@@ -124,14 +124,14 @@ export class Tenure {
     );
   }
 
-  /** What the renewing thread tells. */
-  told(message: FromKeeper): void {
+  /** What who renews tells. */
+  told(message: Loss): void {
     if (message.type === "refused") this.#refused(message);
     else this.#lapsed(message);
   }
 
   /** Still held, so that closing releases what may have lived on after all. */
-  #lapsed({ run, renewedAt, leaseMs }: FromKeeper & { type: "lapsed" }): void {
+  #lapsed({ run, renewedAt, leaseMs }: Loss & { type: "lapsed" }): void {
     for (const { sandbox, heldSince, lifeline } of this.#runs.get(run)?.held.values() ?? []) {
       const unrenewedMs = Date.now() - Math.max(renewedAt, heldSince);
       if (unrenewedMs < leaseMs + DEAD_MAN_MS) continue;
@@ -141,7 +141,7 @@ export class Tenure {
   }
 
   /** A renewal was refused: what was ours when it was sent is lost. What came later proves the run alive. */
-  #refused({ run, askedAt, error }: FromKeeper & { type: "refused" }): void {
+  #refused({ run, askedAt, error }: Loss & { type: "refused" }): void {
     const state = this.#runs.get(run);
     if (state === undefined) return;
     const cause = fromWire(error);

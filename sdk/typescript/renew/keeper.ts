@@ -1,4 +1,4 @@
-// Renews runs on a connection of its own: each at a third of its lease, so that two renewals may be lost.
+// Renews runs: each at a third of its lease, so that two renewals may be lost.
 import {
   ConnectionError,
   LeaseLostError,
@@ -11,7 +11,7 @@ import { ordersOf } from "../releases.ts";
 import type { Settings } from "../settings.ts";
 import { Caller } from "../wire/caller.ts";
 import { openLink, SERVER_GONE_MS } from "../wire/open.ts";
-import { DEAD_MAN_MS, type FromKeeper, type ReleaseOrder } from "./protocol.ts";
+import { DEAD_MAN_MS, type Loss, type ReleaseOrder } from "./protocol.ts";
 
 /** When to renew next after a success: a third of the lease, a fifth of it earlier at random, so that the runs of
  * a burst spread out. `random` is 0 to 1. */
@@ -33,15 +33,15 @@ interface Kept {
 
 export class Keeper {
   readonly #caller: Promise<Caller>;
-  readonly #report: (message: FromKeeper) => void;
+  readonly #report: (message: Loss) => void;
   readonly #runs = new Map<string, Kept>();
   #connected: Caller | undefined;
 
-  constructor(settings: Settings, report: (message: FromKeeper) => void) {
+  constructor(caller: Promise<Caller>, report: (message: Loss) => void) {
     this.#report = report;
-    this.#caller = openPatiently(settings);
+    this.#caller = caller;
     // Without a listener its failure would end the thread.
-    this.#caller.then(
+    caller.then(
       (caller) => {
         this.#connected = caller;
       },
@@ -72,9 +72,9 @@ export class Keeper {
     await Promise.allSettled(orders.map((order) => caller.pool("release", order, { timeoutMs })));
   }
 
-  async close(): Promise<void> {
+  /** Renews nothing any more. */
+  rest(): void {
     for (const run of [...this.#runs.keys()]) this.drop(run);
-    await (await this.#caller).link.close();
   }
 
   #schedule(run: string, kept: Kept, afterMs: number): void {
@@ -109,8 +109,8 @@ export class Keeper {
   }
 }
 
-/** The lease may be shorter than the time that the broker needs to come back: tried for as long as it takes. */
-async function openPatiently(settings: Settings): Promise<Caller> {
+/** A connection for renewals. The lease may be shorter than the time that the broker needs to come back: tried for as long as it takes. */
+export async function openPatiently(settings: Settings): Promise<Caller> {
   for (;;) {
     try {
       const how = { name: "renewals", timeoutMs: 30_000, goneAfterMs: SERVER_GONE_MS, patient: true };

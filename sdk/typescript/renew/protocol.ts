@@ -29,9 +29,13 @@ export type ToKeeper =
   /** Releases all of it; `done[0]` becomes 1 and is notified, for a main thread that waits without its event loop. */
   | ({ type: "release"; done: Int32Array<SharedArrayBuffer> } & ReleaseOrder);
 
-export type FromKeeper =
+/** What a keeper finds out. */
+export type Loss =
   /** The pool does not know this run (any more). `askedAt`: ms since the epoch, when the renewal was sent. */
   | { type: "refused"; run: string; askedAt: number; error: WireError }
   /** With the server away no renewal has arrived for the whole lease and longer: what was acquired before `renewedAt` (ms
    * since the epoch) has ended. Told again at each try. */
   | { type: "lapsed"; run: string; renewedAt: number; leaseMs: number };
+
+/** `connected`: from now on the thread renews. */
+export type FromThread = Loss | { type: "connected" };

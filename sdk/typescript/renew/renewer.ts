@@ -4,8 +4,9 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import type { Settings } from "../settings.ts";
+import type { Caller } from "../wire/caller.ts";
 import { Keeper } from "./keeper.ts";
-import type { FromKeeper, KeeperData, ReleaseOrder, ToKeeper } from "./protocol.ts";
+import type { FromThread, KeeperData, Loss, ReleaseOrder, ToKeeper } from "./protocol.ts";
 
 /** Of the sources, which Bun runs; the package's build gives it its own name. Undefined where a bundler has made CommonJS of
  * this, which has no such address. */
@@ -14,29 +15,36 @@ function workerFile(): URL | undefined {
   return here === undefined ? undefined : new URL("./worker.ts", import.meta.url);
 }
 
-type Told = (message: FromKeeper) => void;
+type Told = (message: Loss) => void;
 
 export class Renewer {
   readonly #settings: Settings;
   readonly #told: Told;
   #worker: Worker | undefined;
-  /** Where no thread can be had: better renewed between two turns of the event loop than not at all. */
-  #inProcess: Keeper | undefined;
+  #begun = false;
+  /** It is connected, too: on a loaded machine that takes longer than a short lease. */
+  #threadRenews = false;
+  /** Renews meanwhile, and where no thread can be had: better between two turns of the event loop than not at all. */
+  readonly #inProcess: Keeper;
   readonly #runs = new Map<string, number>();
 
-  constructor(settings: Settings, told: Told) {
+  constructor(settings: Settings, caller: Caller, told: Told) {
     this.#settings = settings;
     this.#told = told;
+    this.#inProcess = new Keeper(Promise.resolve(caller), told);
   }
 
   keep(run: string, leaseMs: number): void {
     this.#runs.set(run, leaseMs);
-    this.#tell({ type: "keep", run, leaseMs });
+    if (!this.#begun) this.#start();
+    if (!this.#threadRenews) this.#inProcess.keep(run, leaseMs);
+    this.#worker?.postMessage({ type: "keep", run, leaseMs } satisfies ToKeeper);
   }
 
   drop(run: string): void {
     if (!this.#runs.delete(run)) return;
-    this.#tell({ type: "drop", run });
+    this.#inProcess.drop(run);
+    this.#worker?.postMessage({ type: "drop", run } satisfies ToKeeper);
   }
 
   /** Blocks until the thread has released all of it, or the time is up. For the way out, where nothing can be
@@ -44,7 +52,7 @@ export class Renewer {
   releaseBlocking(order: ReleaseOrder): void {
     if (this.#worker === undefined) return;
     const done = new Int32Array(new SharedArrayBuffer(4));
-    this.#tell({ type: "release", done, ...order });
+    this.#worker.postMessage({ type: "release", done, ...order } satisfies ToKeeper);
     Atomics.wait(done, 0, 0, order.timeoutMs);
   }
 
@@ -52,18 +60,12 @@ export class Renewer {
     this.#runs.clear();
     const worker = this.#worker;
     this.#worker = undefined;
+    this.#inProcess.rest();
     await worker?.terminate();
-    await this.#inProcess?.close();
-  }
-
-  #tell(message: ToKeeper): void {
-    if (this.#worker === undefined && this.#inProcess === undefined) this.#start();
-    if (this.#worker !== undefined) this.#worker.postMessage(message);
-    else if (message.type === "keep") this.#inProcess?.keep(message.run, message.leaseMs);
-    else if (message.type === "drop") this.#inProcess?.drop(message.run);
   }
 
   #start(): void {
+    this.#begun = true;
     const file = workerFile();
     if (file === undefined) {
       this.#fallBack("this bundle is CommonJS, which cannot name its file");
@@ -77,10 +79,15 @@ export class Renewer {
     // The parent's flags may mean something only to its own file (a loader, --eval).
     const worker = new Worker(file, { workerData: data, execArgv: [], name: "sandmesh renewals" });
     worker.unref();
-    worker.on("message", (message: FromKeeper) => this.#told(message));
+    worker.on("message", (message: FromThread) => {
+      if (message.type !== "connected") return this.#told(message);
+      this.#threadRenews = true;
+      this.#inProcess.rest();
+    });
     worker.on("error", (error) => {
       if (this.#worker !== worker) return;
       this.#worker = undefined;
+      this.#threadRenews = false;
       this.#fallBack(error instanceof Error ? error.message : String(error));
     });
     this.#worker = worker;
@@ -91,7 +98,6 @@ export class Renewer {
       `no thread for renewals (${why}): a blocked event loop will lose its leases, and process.exit() leaves them to lapse`,
       "SandmeshWarning",
     );
-    this.#inProcess = new Keeper(this.#settings, this.#told);
     for (const [run, leaseMs] of this.#runs) this.#inProcess.keep(run, leaseMs);
   }
 }

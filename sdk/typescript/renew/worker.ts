@@ -1,11 +1,17 @@
 // The renewing thread: started by renewer.ts, never imported.
 import { parentPort, workerData } from "node:worker_threads";
 import { check } from "../../../broker/contract/index.ts";
-import { Keeper } from "./keeper.ts";
-import { type FromKeeper, KeeperData, type ToKeeper } from "./protocol.ts";
+import { Keeper, openPatiently } from "./keeper.ts";
+import { type FromThread, KeeperData, type ToKeeper } from "./protocol.ts";
 
 const { settings } = check(KeeperData, workerData);
-const keeper = new Keeper(settings, (message: FromKeeper) => parentPort?.postMessage(message));
+const tell = (message: FromThread) => parentPort?.postMessage(message);
+const connecting = openPatiently(settings);
+const keeper = new Keeper(connecting, tell);
+connecting.then(
+  () => tell({ type: "connected" }),
+  () => undefined,
+);
 
 parentPort?.on("message", (message: ToKeeper) => {
   switch (message.type) {
