@@ -24,8 +24,9 @@ export interface ConnectOptions extends SettingsOptions {
 
 /** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
  * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError. */
-export function connect(options: ConnectOptions = {}): Promise<Mesh> {
-  return connectAs(options);
+export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
+  // Awaited for its name to stand in the stack of what that throws.
+  return await connectAs(options);
 }
 
 /** As `connect`; a test has no minute. */
