@@ -42,8 +42,8 @@ async def upload(
         found = await asyncio.to_thread(os.stat if follow else os.lstat, source)
     kind = stat.S_IFMT(found.st_mode)
     text = _utf8(target)
-    # Read to its end rather than copied as it stands: a fifo, and what a descriptor leads to, also a terminal or /dev/null.
-    # Of a device that is named itself there may be no end.
+    # Read to its end rather than copied as it stands: a fifo, and what a descriptor leads to, also a terminal or
+    # /dev/null. Of a device that is named itself there may be no end.
     if kind == stat.S_IFIFO or (by_descriptor and kind == stat.S_IFCHR):
         if text is None:
             raise InvalidRequestError("path: must be UTF-8 for what is read of a pipe", field="path")

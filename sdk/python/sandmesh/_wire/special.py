@@ -1,5 +1,5 @@
-"""Writing to and reading from what is neither file nor folder: a fifo, a terminal or a device, whose other end may let us
-wait for ever. No thread waits for it, which would keep the process from ending."""
+"""Writing to and reading from what is neither file nor folder: a fifo, a terminal or a device, whose other end may let
+us wait for ever. No thread waits for it, which would keep the process from ending."""
 
 from __future__ import annotations
 
