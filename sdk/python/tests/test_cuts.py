@@ -77,7 +77,8 @@ async def read_whole(stream: sandmesh.CommandStream, every: int, at: Callable[[]
             cuts += 1
             at()
     assert (got, cuts) == (SIZE, SIZE // every)
-    expected = subprocess.run(["sh", "-c", f"{LINE} | sha256sum"], capture_output=True, check=True).stdout
+    line = ["sh", "-c", f"{LINE} | sha256sum"]
+    expected = (await asyncio.to_thread(subprocess.run, line, capture_output=True, check=True)).stdout
     assert digest.hexdigest() == expected.decode().split()[0]
     assert (await stream.wait()).ok
 

@@ -12,6 +12,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
 import { testMesh } from "../../../pool/testing/mesh.ts";
+import { cuttable } from "../../../test/cuttable.ts";
 import type { Mesh } from "../mesh.ts";
 import { connectTo } from "../testing/harness.ts";
 
@@ -34,13 +35,16 @@ async function played(script: (asked: Asked) => Answer[] | undefined) {
     if (reply !== undefined) for (const answer of script(one) ?? []) daemon.publish(reply, encode(answer));
   });
   await daemon.flush();
-  const mesh = await connectTo(pool.server);
+  // Of what is cut the sandbox sees nothing: it is there when the mesh asks again.
+  const way = await cuttable(pool.server.port);
+  const mesh = await connectTo(pool.server, { url: way.url });
   const dispose = async () => {
     await mesh.close();
+    await way[Symbol.asyncDispose]();
     await daemon.close();
     await pool[Symbol.asyncDispose]();
   };
-  return { mesh, asked, server: pool.server, [Symbol.asyncDispose]: dispose };
+  return { mesh, asked, cut: way.cut, [Symbol.asyncDispose]: dispose };
 }
 
 const refusal = (code: ErrorCode, started?: Started): Answer[] => [
@@ -107,8 +111,7 @@ test("a refusal of the second question does not hide that the first may have bee
   const running = failure(sandbox.mesh.sandbox(SANDBOX).exec("true"));
   await until("it was asked", () => sandbox.asked.length > 0);
   first = false;
-  await sandbox.server.kill();
-  await sandbox.server.restart();
+  sandbox.cut();
   expect(await running).toMatchObject({ code: "lease_lost", started: "unknown" });
 });
 
