@@ -26,6 +26,8 @@ export const oldestFirst = <C extends Connection>(connections: readonly C[]): C[
 
 /** One that is open. */
 export interface OpenConnection extends Connection {
+  /** The key that it is on, where that was asked for. */
+  readonly user?: string | undefined;
   /** How many messages have come from the client. */
   readonly said: number;
 }
@@ -34,10 +36,21 @@ export interface OpenConnection extends Connection {
 export const connectionsOf = (publicKey: string): Uint8Array =>
   Buffer.from(JSON.stringify({ user: publicKey }));
 
+/** To be sent to CONNECTIONS_SUBJECT: who is connected at all, and with which key; lowest numbers first. */
+export const pageOfConnections = (offset: number, limit: number): Uint8Array =>
+  Buffer.from(JSON.stringify({ auth: true, sort: "cid", offset, limit }));
+
 const Wire = v.object({
   server: v.object({ id: v.string() }),
   data: v.object({
-    connections: v.array(v.object({ cid: v.number(), start: v.string(), in_msgs: v.number() })),
+    connections: v.array(
+      v.object({
+        cid: v.number(),
+        start: v.string(),
+        in_msgs: v.number(),
+        authorized_user: v.optional(v.string()),
+      }),
+    ),
   }),
 });
 
@@ -49,11 +62,12 @@ export function parseConnections(
     const parsed = v.safeParse(Wire, decode(data));
     if (!parsed.success) return undefined;
     const server = parsed.output.server.id;
-    const open = parsed.output.data.connections.map(({ cid, start, in_msgs }) => ({
+    const open = parsed.output.data.connections.map(({ cid, start, in_msgs, authorized_user }) => ({
       server,
       number: cid,
       startedAt: Date.parse(start),
       said: in_msgs,
+      user: authorized_user,
     }));
     return { server, open };
   } catch {

@@ -53,6 +53,11 @@ class World {
     }
   }
 
+  /** What all servers have, after nobody told. */
+  found(): void {
+    this.apply({ type: "found", open: [...this.open] });
+  }
+
   /** Lets `ms` go by: deadlines come, and servers answer. */
   wait(ms: number): void {
     const until = this.now + ms;
@@ -335,5 +340,87 @@ describe("a daemon that is away", () => {
     world.connected(next);
     world.answer();
     expect(world.verdict).toBe("leased");
+  });
+});
+
+describe("after an outage, or a start, in which nobody told who came and went", () => {
+  const [own, thief, next] = [on("A"), on("B"), on("A")];
+  const after = (record: SandboxRecord, open: readonly Connection[]): World => {
+    const world = new World(record);
+    world.connected(own);
+    world.apply({ type: "outage_over" });
+    for (const connection of open) world.open.add(connection);
+    return world;
+  };
+
+  test("a daemon that no server has is lost after its grace", () => {
+    const world = after(LEASED, []);
+    world.wait(30_000);
+    world.found();
+    world.wait(2_900);
+    expect(world.verdict).toBe("leased");
+    world.wait(200);
+    expect(world.verdict).toBe("disconnected");
+  });
+
+  test("one that is back within that grace lives", () => {
+    const world = after(LEASED, []);
+    world.found();
+    world.open.add(next);
+    world.connected(next);
+    world.wait(60_000);
+    expect(world.verdict).toBe("leased");
+  });
+
+  test("one that was back before the servers' word came lives, though that word is older", () => {
+    const world = after(LEASED, []);
+    world.connected(next);
+    world.found();
+    world.open.add(next);
+    world.wait(60_000);
+    expect([world.verdict, world.asked.length]).toEqual(["leased", 0]);
+  });
+
+  test("one that is there is known again: its end is told from a reconnect", () => {
+    const world = after(LEASED, [own]);
+    world.found();
+    world.wait(60_000);
+    expect([world.verdict, world.record.connections]).toEqual(["leased", [own]]);
+  });
+
+  test("one that ended before the servers' older word came is lost all the same", () => {
+    const world = after(LEASED, [own]);
+    world.disconnected(own);
+    world.found();
+    world.open.clear();
+    world.wait(10_000);
+    expect(world.verdict).toBe("disconnected");
+  });
+
+  test("one that reconnected before the servers' older word came is not taken for two", () => {
+    const world = after(LEASED, [own]);
+    world.disconnected(own);
+    world.connected(next);
+    world.found();
+    world.open.clear();
+    world.open.add(next);
+    world.wait(60_000);
+    expect(world.verdict).toBe("leased");
+  });
+
+  test("someone else's connection beside its own ends it", () => {
+    const world = after(LEASED, [own, thief]);
+    world.found();
+    world.wait(1_900);
+    expect(world.verdict).toBe("leased");
+    world.wait(200);
+    expect(world.verdict).toBe("tampered");
+  });
+
+  test("one that boots and has not connected yet has until its deadline", () => {
+    const world = after({ ...BOOTING, bootDeadlineAt: T0 + 60_000 }, []);
+    world.found();
+    world.wait(50_000);
+    expect(world.verdict).toBe("booting");
   });
 });

@@ -26,8 +26,30 @@ export function stepConnected(
   now: number,
   limits: Limits,
 ): Step {
-  if (isOver(record) || record.connections.some((other) => isSame(other, connection))) return stay(record);
-  const connections = oldestFirst([...record.connections, connection]);
+  return isOver(record) ? stay(record) : join(record, [connection], now, limits);
+}
+
+/** After an outage, or a start: nobody has told who came and went meanwhile. What was told since goes before: it has said
+ * when to ask, and may be younger than this. */
+export function stepFound(
+  record: SandboxRecord,
+  open: readonly Connection[],
+  now: number,
+  limits: Limits,
+): Step {
+  if (isOver(record) || record.left !== undefined) return stay(record);
+  if (open.length > 0) return join(record, open, now, limits);
+  // One that boots may not have connected yet; it has its deadline.
+  if (isPending(record.state) || record.connections.length > 0 || record.lookAt !== undefined) {
+    return stay(record);
+  }
+  return { record: { ...record, lookAt: lostAt(record, now, limits) }, effects: [] };
+}
+
+function join(record: SandboxRecord, more: readonly Connection[], now: number, limits: Limits): Step {
+  const others = more.filter((each) => !record.connections.some((known) => isSame(known, each)));
+  if (others.length === 0) return stay(record);
+  const connections = oldestFirst([...record.connections, ...others]);
   if (connections.length > MAX_CONNECTIONS) return tampered(record);
   const doubtful = isDoubtful(record, connections);
   const soon = now + limits.secondConnectionGraceMs;

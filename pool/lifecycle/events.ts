@@ -26,6 +26,8 @@ export type SandboxEvent =
   | { type: "provider_lost"; reason: string; message: string }
   | { type: "connected"; connection: Connection }
   | { type: "disconnected"; connection: Connection }
+  /** What the servers have of it after they, or the pool, were away: all that are open, or none where all have answered. */
+  | { type: "found"; open: readonly Connection[] }
   /** Nothing has been heard of this server for too long. */
   | { type: "server_gone"; server: string }
   /** The answer to `look`: `open` are the connections with those servers that have answered, undefined where none has;

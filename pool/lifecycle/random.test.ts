@@ -43,6 +43,7 @@ function randomEvent(
     { type: "connected", connection },
     { type: "disconnected", connection },
     { type: "server_gone", server },
+    { type: "found", open: random.chance(0.5) ? [connection] : [] },
     {
       type: "seen",
       asked: connections,

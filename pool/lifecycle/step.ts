@@ -10,7 +10,7 @@ import {
   SandboxLostError,
   type WireError,
 } from "../../broker/contract/index.ts";
-import { stepConnected, stepDisconnected, stepSeen, stepServerGone } from "./connections.ts";
+import { stepConnected, stepDisconnected, stepFound, stepSeen, stepServerGone } from "./connections.ts";
 import { stepDeadline } from "./deadline.ts";
 import { endWith, type Step, stay } from "./end.ts";
 import type { Answer, Effect, Limits, SandboxEvent } from "./events.ts";
@@ -53,6 +53,8 @@ export function step(record: SandboxRecord, event: SandboxEvent, now: number, li
       return stepConnected(record, event.connection, now, limits);
     case "disconnected":
       return stepDisconnected(record, event.connection, now, limits);
+    case "found":
+      return stepFound(record, event.open, now, limits);
     case "server_gone":
       return stepServerGone(record, event.server, now, limits);
     case "seen":

@@ -106,7 +106,12 @@ test("a daemon that goes after its only server was started again is lost at once
 /** A way to a server that can be cut: the server sees nothing of it. */
 async function cuttable(port: number) {
   const ways: { client: Socket; server: Socket }[] = [];
+  let blocked = false;
   const listener = createServer((client) => {
+    if (blocked) {
+      client.destroy();
+      return;
+    }
     const server = connect(port, "127.0.0.1");
     ways.push({ client, server });
     client.pipe(server).pipe(client);
@@ -124,6 +129,17 @@ async function cuttable(port: number) {
       way?.server.unpipe();
       way?.client.destroy();
       return { end: () => way?.server.destroy() };
+    },
+    /** Ends all that there are, and lets none through until `open`. */
+    block() {
+      blocked = true;
+      for (const { client, server } of ways.splice(0))
+        for (const socket of [client, server]) socket.destroy();
+      return {
+        open() {
+          blocked = false;
+        },
+      };
     },
     close: () => {
       listener.close();
@@ -154,4 +170,51 @@ test("a daemon whose network was cut, and who is back before its server has noti
   } finally {
     network.close();
   }
+}, 60_000);
+
+/** A pool that looks soon at what lives after it was away. */
+const SOON = { recoveryGraceMs: 500 };
+
+test("a daemon that goes while the pool's own link is down is lost within the grace, and no other is", async () => {
+  await using mesh = new TestMesh(await testServer());
+  const network = await cuttable(mesh.server.port);
+  try {
+    const told: string[] = [];
+    const reconnect = { firstMs: 20, baseMs: 50, maxMs: 200 };
+    await mesh.start(SOON, {
+      link: await mesh.server.connect(mesh.server.keys.mintPool(), { urls: [network.url], reconnect }),
+      log: pino({ level: "warn" }, { write: (line) => void told.push(line) }),
+    });
+    const ann = await mesh.caller();
+    const hour = { lease_ms: 3_600_000 };
+    const [lost, kept] = [await ann.lease(hour), await ann.lease(hour)];
+    const { open } = network.block();
+    await until("the pool is away", () => told.some((line) => line.includes('"connected":false')));
+    await mesh.provider.made.get(lost.sandbox)?.daemon.close();
+    open();
+    await until("it is lost", () => mesh.provider.removed.includes(lost.sandbox), 20_000);
+    expect(mesh.pool.counters.ended).toEqual({ disconnected: 1 });
+    const { sandboxes } = await ann.list();
+    expect(sandboxes.find(({ sandbox }) => sandbox === kept.sandbox)?.state).toBe("leased");
+  } finally {
+    network.close();
+  }
+}, 60_000);
+
+test("while no pool runs one daemon goes and another's key is used: the next pool finds both, and takes no other for either", async () => {
+  await using mesh = new TestMesh(await testServer());
+  await mesh.start();
+  const ann = await mesh.caller();
+  const hour = { lease_ms: 3_600_000 };
+  const [lost, stolen, kept] = [await ann.lease(hour), await ann.lease(hour), await ann.lease(hour)];
+  await mesh.pool.close();
+  await mesh.provider.made.get(lost.sandbox)?.daemon.close();
+  const thief = await mesh.provider.made.get(stolen.sandbox)?.daemon.connect();
+  await mesh.start(SOON);
+  await until("both are removed", () => mesh.provider.removed.length === 2, 20_000);
+  expect(mesh.provider.removed.toSorted()).toEqual([lost.sandbox, stolen.sandbox].toSorted());
+  expect(mesh.pool.counters.ended).toEqual({ disconnected: 1, tampered: 1 });
+  const { sandboxes } = await ann.list();
+  expect(sandboxes.find(({ sandbox }) => sandbox === kept.sandbox)?.state).toBe("leased");
+  await thief?.close();
 }, 60_000);

@@ -15,9 +15,12 @@ import { isDoubtful } from "../lifecycle/connections.ts";
 import type { SandboxEvent } from "../lifecycle/events.ts";
 import type { Core } from "./core.ts";
 import type { Live } from "./sandboxes.ts";
+import { type Answers, sweep } from "./sweep.ts";
 
 /** For the answers to one question. */
 const ANSWER_MS = 1_000;
+/** For a page of all connections, which takes a server more than a second where they are many (sweep.ts). */
+const PAGE_MS = 10_000;
 /** For a second one to answer what only one may. */
 const OTHERS_MS = 200;
 /** Where not one server answers: whoever asks may not, or an answer was lost. */
@@ -26,9 +29,6 @@ const TRIES = 3;
 const AT_ONCE = 8;
 /** No key, so that a server answers nothing but that it is there. */
 const NOBODY = connectionsOf("-");
-
-/** By server. */
-type Answers = ReadonlyMap<string, readonly OpenConnection[]>;
 
 interface Look {
   live: Live;
@@ -51,6 +51,7 @@ export class Looks {
   #running = false;
   #closed = false;
   #timer: ReturnType<typeof setInterval> | undefined;
+  #cancelSweep: () => void = () => {};
 
   constructor(core: Core, book: Book) {
     this.#core = core;
@@ -62,6 +63,7 @@ export class Looks {
    * was connected to it and does not come back is told of by none. */
   start(): void {
     void this.#run();
+    this.#sweepLater(1);
     this.#timer = setInterval(() => {
       if (this.#learned && this.#servers.size > 1) void this.#run();
     }, this.#core.limits.serverGoneMs / 3);
@@ -78,6 +80,7 @@ export class Looks {
     this.#servers.clear();
     this.#learned = false;
     void this.#run();
+    this.#sweepLater(1);
   }
 
   /** Of an advisory: one that has come since. */
@@ -88,8 +91,40 @@ export class Looks {
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);
+    this.#cancelSweep();
     this.#due.clear();
     this.#inbox.close();
+  }
+
+  /** All that live are looked at once after what nobody could tell of. Not before daemons have had the time to come back
+   * themselves, which is longer than their longest wait between two tries; and once where outages follow each other. */
+  #sweepLater(attempt: number): void {
+    if (this.#closed) return;
+    let current = true;
+    const stop = after(this.#core.limits.recoveryGraceMs, () => void this.#sweep(attempt, () => current));
+    this.#cancelSweep();
+    this.#cancelSweep = () => {
+      current = false;
+      stop();
+    };
+  }
+
+  async #sweep(attempt: number, isCurrent: () => boolean): Promise<void> {
+    const known = () => (this.#learned ? [...this.#servers.keys()] : undefined);
+    const { open, complete, answered } = await sweep(
+      (question) => this.#ask(question, known(), PAGE_MS),
+      isCurrent,
+    );
+    if (!isCurrent()) return;
+    this.#learned ||= answered;
+    const all = complete.size > 0 && known()?.every((server) => complete.has(server)) === true;
+    for (const live of [...this.#book.all()]) {
+      const found = open.get(live.record.publicKey ?? "") ?? [];
+      const worthTelling = live.record.publicKey !== undefined && (all || found.length > 0);
+      if (worthTelling) this.#apply(live, { type: "found", open: found });
+    }
+    // One that is silent comes back, or counts as gone; where none answers, whoever asks may not.
+    if (!all && (answered || attempt < TRIES)) this.#sweepLater(answered ? 1 : attempt + 1);
   }
 
   async #run(): Promise<void> {
@@ -185,8 +220,12 @@ export class Looks {
     if (!this.#closed) this.#book.apply(live, event);
   }
 
-  /** What comes within ANSWER_MS; no longer than until all of `expected` have answered. */
-  #ask(question: Uint8Array, expected: readonly string[] | undefined): Promise<Answers> {
+  /** What comes within `withinMs`; no longer than until all of `expected` have answered. */
+  #ask(
+    question: Uint8Array,
+    expected: readonly string[] | undefined,
+    withinMs = ANSWER_MS,
+  ): Promise<Answers> {
     return new Promise((resolve) => {
       const answers = new Map<string, readonly OpenConnection[]>();
       const { reply, forget } = this.#inbox.expect(({ data }) => {
@@ -197,7 +236,7 @@ export class Looks {
         answers.set(answer.server, answer.open);
         if (expected?.every((server) => answers.has(server)) === true) resolve(answers);
       });
-      after(ANSWER_MS, () => {
+      after(withinMs, () => {
         forget();
         resolve(answers);
       });
