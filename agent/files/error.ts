@@ -9,7 +9,7 @@ const EXPLAINED: Record<string, string> = {
   EDQUOT: "the disk quota is used up; remove something first",
   EEXIST: "it exists already",
   EFBIG: "the file would be larger than its file system or limit allows",
-  EINVAL: "the file system refused the value",
+  EINVAL: "the system refused the value, such as an owner that the sandbox does not have",
   EIO: "the disk failed",
   EISDIR: "it is a folder",
   ELOOP: "symbolic links lead in a circle",

@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from "bun:test";
 import {
   chmodSync,
+  chownSync,
   existsSync,
   linkSync,
   lstatSync,
@@ -33,6 +34,28 @@ test("bytes of all values and uneven parts come back as they were written", asyn
   expect((await drain(source, 999)).equals(data)).toBe(true);
   expect(openBelow(root)).toEqual([]);
 });
+
+test.if(process.getuid?.() === 0)(
+  "a file whose owner the user namespace does not have is written, and does not fail for that owner",
+  async () => {
+    const { root } = scene();
+    const path = join(root, "f");
+    writeFileSync(path, "old", { mode: 0o640 });
+    chownSync(path, 4321, 4321);
+    const script = `const { openForWriting } = await import(${JSON.stringify(join(import.meta.dir, "write.ts"))});
+      const sink = await openForWriting(${JSON.stringify(path)}, { append: false, parents: true, fsync: false });
+      await sink.write(Buffer.from("new"));
+      await sink.finish();`;
+    const child = Bun.spawn(["unshare", "--user", "--map-root-user", process.execPath, "-e", script], {
+      stderr: "pipe",
+    });
+    expect([await new Response(child.stderr).text(), await child.exited]).toEqual(["", 0]);
+    expect(readFileSync(path, "utf8")).toBe("new");
+    const { uid, mode } = statSync(path);
+    expect([uid, mode & 0o777]).toEqual([0, 0o640]);
+    expect(drafts(root)).toEqual([]);
+  },
+);
 
 test("a file is not visible, nor changed, before its write is finished", async () => {
   const { root, files } = scene();

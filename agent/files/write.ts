@@ -39,16 +39,25 @@ async function followLinks(path: string): Promise<{ path: string; stats: Stats |
 /** Mode, owner and time as asked for; else those of `replaced`, so that a rewritten script stays executable and a
  * user's file stays the user's. */
 async function dress(file: FileHandle, options: WriteOptions, replaced: Stats | undefined): Promise<void> {
-  const own = process.geteuid?.() === 0 ? replaced : undefined;
-  const uid = options.uid ?? own?.uid;
-  const gid = options.gid ?? own?.gid;
+  const { uid, gid } = options;
+  // Before the mode: changing the owner clears the set-uid bits.
+  if (process.geteuid?.() === 0 && replaced !== undefined) await keepOwner(file, replaced);
   if (uid !== undefined || gid !== undefined) {
     const now = await file.stat();
-    // Before the mode: changing the owner clears the set-uid bits.
     await file.chown(uid ?? now.uid, gid ?? now.gid);
   }
   const mode = options.mode ?? (replaced === undefined ? undefined : replaced.mode & 0o7777);
   await file.chmod(mode ?? newFileMode());
+}
+
+/** Where it cannot be kept, the file is the writer's, as with `cp --remove-destination`: an owner that the user namespace
+ * does not map (EINVAL), a root without CAP_CHOWN (EPERM). */
+async function keepOwner(file: FileHandle, { uid, gid }: Stats): Promise<void> {
+  try {
+    await file.chown(uid, gid);
+  } catch (thrown) {
+    if (!["EINVAL", "EPERM"].includes(errnoOf(thrown) ?? "")) throw thrown;
+  }
 }
 
 async function setTime(file: FileHandle, options: WriteOptions): Promise<void> {
