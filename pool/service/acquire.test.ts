@@ -1,6 +1,6 @@
 // A pool in this process against a real nats-server; the provider is a double, since its failures are the point.
 import { expect, test } from "bun:test";
-import { Grant, newUuidV7, PoolUnavailableError } from "../../broker/contract/index.ts";
+import { eventWildcard, Grant, newUuidV7, PoolUnavailableError } from "../../broker/contract/index.ts";
 import { until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
 import { testMesh } from "../testing/mesh.ts";
@@ -274,6 +274,17 @@ test("a draining pool takes no acquires, and all can be released", async () => {
   await until("all is gone", () => mesh.provider.made.size === 0);
   expect(await root.drain({ on: false })).toMatchObject({ draining: false });
   await ann.lease();
+});
+
+test("who has nothing, but has asked the pool, is told that it is draining", async () => {
+  await using mesh = await testMesh();
+  const [ann, root] = await Promise.all([mesh.caller("ann", "other"), mesh.operator()]);
+  await ann.status();
+  const told: string[] = [];
+  ann.link.subscribe(eventWildcard("other"), ({ subject }) => told.push(subject));
+  await ann.link.flush();
+  await root.drain();
+  await until("it is told", () => told.includes("evt.v1.other.pool.draining"));
 });
 
 test("a list goes in pages, each sandbox once", async () => {

@@ -285,10 +285,10 @@ export class Acquires {
     return warnings.length === 0 ? undefined : warnings;
   }
 
-  /** Tells each tenant that has anything here that the pool is draining. */
-  announceDraining(): void {
+  /** Tells `heard`, and each tenant that has anything here, that the pool is draining. */
+  announceDraining(heard: Iterable<string>): void {
     const at = new Date(this.#core.now()).toISOString();
-    for (const tenant of new Set([...this.#admission.tenants(), ...this.#sandboxes.tenants()])) {
+    for (const tenant of new Set([...heard, ...this.#admission.tenants(), ...this.#sandboxes.tenants()])) {
       this.#core.link.publish(poolEventSubject(tenant, "draining"), encode({ what: "draining", at }));
     }
   }

@@ -35,10 +35,15 @@ interface Asked {
   body: Uint8Array;
 }
 
+/** Some 100 bytes each. */
+const MAX_HEARD = 10_000;
+
 export class Requests {
   readonly #core: Core;
   readonly #sandboxes: Sandboxes;
   readonly #acquires: Acquires;
+  /** Tenants that asked something since the pool's start, so that whoever only watches hears of a drain. */
+  readonly #heard = new Set<string>();
   readonly #verbs: Record<PoolVerb, (asked: Asked) => void | Promise<void>>;
 
   constructor(core: Core, sandboxes: Sandboxes, acquires: Acquires, leases: Leases, views: Views) {
@@ -80,6 +85,7 @@ export class Requests {
         this.#core.log.error({ verb: subject.verb, error: error.stack }, "a fault");
       refuse(this.#core, reply, error);
     };
+    if (this.#heard.size < MAX_HEARD) this.#heard.add(tenant);
     try {
       if (!isVerb(subject.verb)) throw new UnknownVerbError(`the pool has no verb ${subject.verb}`);
       if (NEEDS_RECORDS.has(subject.verb)) {
@@ -99,7 +105,7 @@ export class Requests {
     await this.#keptForOperators();
     const began = on && !this.#acquires.draining;
     this.#acquires.draining = on;
-    if (began) this.#acquires.announceDraining();
+    if (began) this.#acquires.announceDraining(this.#heard);
     this.#core.log.info({ on, release_all, tenant, user }, "drain");
     if (on && release_all) this.#releaseEverything();
     if (on && release_all && this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
