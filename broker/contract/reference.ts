@@ -90,9 +90,10 @@ function rows(s: JsonSchema, prefix = "", optional = false): string[] {
     const needed = !optional && (s.required?.includes(name) ?? false);
     const standard = field.default === undefined ? "" : `\`${JSON.stringify(field.default)}\``;
     const preset = needed ? "**needed**" : standard;
-    out.push(
-      `| \`${prefix}${name}\` | ${cell(typeOf(field))} | ${preset} | ${cell(field.description ?? "")} |`,
-    );
+    // An inner map's rules; the whole one's stand below the table.
+    const about = [field.description ?? "", ...(field.checks ?? []).map((check) => `Rule: ${check}.`)];
+    const words = cell(about.join(" ").trim());
+    out.push(`| \`${prefix}${name}\` | ${cell(typeOf(field))} | ${preset} | ${words} |`);
     const inner = field.type === "array" ? field.items : field;
     const dot = `${prefix}${name}${field.type === "array" ? "[]" : ""}.`;
     if (inner?.properties !== undefined) out.push(...rows(inner, dot));

@@ -80,6 +80,12 @@ export const POOL_EXAMPLES: Record<string, Examples> = {
         withSpec({ volumes: [{ name: "d", source: "/d", mount_path: "/m", read_only: false }] }),
         "spec.volumes.0.read_only",
       ],
+      "two volumes in one place": [
+        withSpec({
+          volumes: ["/m", "/m/"].map((mount_path, i) => ({ name: `d${i}`, source: "/d", mount_path })),
+        }),
+        "spec.volumes",
+      ],
       "a lease under a second": [{ ...acquire, lease_ms: 999 }, "lease_ms"],
       "a lease of a week": [{ ...acquire, lease_ms: 604_800_000 }, "lease_ms"],
     },

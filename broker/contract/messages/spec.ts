@@ -11,6 +11,11 @@ const Volume = v.object({
   read_only: v.optional(v.literal(true, "data volumes are read-only"), true),
 });
 
+const plain = (path: string): string => path.replace(/\/+(?=\/|$)/g, "");
+
+const differ = (volumes: v.InferOutput<typeof Volume>[]): boolean =>
+  new Set(volumes.map((volume) => plain(volume.mount_path))).size === volumes.length;
+
 const Sidecar = v.object({
   name: Id,
   image: text("Image reference", 4096, 1),
@@ -39,7 +44,9 @@ export const SandboxSpec = v.object({
   user: v.optional(text("Name or uid, optionally :group or :gid; default the image's", 128, 1)),
   cwd: v.optional(Path),
   network: v.optional(Network),
-  volumes: v.optional(v.pipe(v.array(Volume), v.maxLength(64))),
+  volumes: v.optional(
+    v.pipe(v.array(Volume), v.maxLength(64), v.check(differ, "two volumes have the same mount_path")),
+  ),
   sidecars: v.optional(v.pipe(v.array(Sidecar), v.maxLength(16))),
   extended_resources: v.optional(map(v.string(), whole("Units", 1024))),
   entrypoint: v.optional(v.pipe(v.boolean(), v.description("Also start the image's own entrypoint"))),

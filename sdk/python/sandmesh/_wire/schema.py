@@ -164,6 +164,7 @@ def _null(_schema: Schema) -> Check:
 def _array(schema: Schema) -> Check:
     item = compile_schema(schema["items"])
     at_least, at_most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
+    checks = [_RULES[rule] for rule in schema.get("checks", ())]
 
     def run(value: Any) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -178,6 +179,8 @@ def _array(schema: Schema) -> Check:
             raise Bad("must not be empty")
         if len(out) > at_most:
             raise Bad(f"must have at most {at_most} entries")
+        for rule in checks:
+            rule(out)
         return out
 
     return run
@@ -273,10 +276,18 @@ def _session_takes_shell(value: dict[str, Any]) -> None:
         raise Bad("a session takes a shell line")
 
 
-_RULES: dict[str, Callable[[dict[str, Any]], None]] = {
+def _mount_paths_differ(volumes: list[dict[str, Any]]) -> None:
+    # /a and /a/ are one.
+    paths = {re.sub("/+(?=/|$)", "", volume["mount_path"]) for volume in volumes}
+    if len(paths) != len(volumes):
+        raise Bad("two volumes have the same mount_path")
+
+
+_RULES: dict[str, Callable[[Any], None]] = {
     "exactly one of argv, shell and port is needed": _exactly_one("argv", "shell", "port"),
     "a session takes a shell line": _session_takes_shell,
     "name exactly one of sandbox, lease and run": _exactly_one("sandbox", "lease", "run"),
+    "two volumes have the same mount_path": _mount_paths_differ,
 }
 
 _TYPES: dict[str, Callable[[Schema], Check]] = {
