@@ -1,7 +1,8 @@
 // What a sandbox can see and do of the machine and of other sandboxes: each claim tried from inside, as its root.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { makeBusyboxRoot } from "../../../test/images/images.ts";
 import { isAlive } from "./processes.ts";
 import { Bench } from "./testing.ts";
 
@@ -153,6 +154,53 @@ describe.if(isRoot)("a sandbox of image host", () => {
     for (const name of ["passwd", "hosts"]) await writeFile(join(etc, name), `the volume's ${name}`);
     const volumes = [{ name: "etc", source: etc, mount_path: "/etc" }];
     expect(await probe("ls /etc; cat /etc/hosts", { volumes })).toBe("hosts\npasswd\nthe volume's hosts");
+  });
+
+  describe("volumes within one another", () => {
+    const source = async (name: string, ...folders: string[]) => {
+      const path = join(bench.folder, name);
+      for (const folder of ["", ...folders]) await mkdir(join(path, folder), { recursive: true });
+      await writeFile(join(path, `of-${name}`), "");
+      return path;
+    };
+    const shown = (volumes: object[]) => probe("ls /a /a/vb | xargs echo", { volumes });
+
+    test("the outer one does not cover the inner one, in whatever order they are asked for", async () => {
+      const inner = { name: "inner", source: await source("inner"), mount_path: "/a/vb" };
+      const outer = { name: "outer", source: await source("outer", "vb"), mount_path: "/a" };
+      const all = "/a: of-outer vb /a/vb: of-inner\n";
+      expect(await shown([inner, outer])).toBe(all);
+      expect(await shown([outer, inner])).toBe(all);
+    });
+
+    test("a place that the outer one does not have is refused by its field, not as a fault of the provider's", async () => {
+      const inner = { name: "inner", source: await source("inner"), mount_path: "/a/none" };
+      const outer = { name: "outer", source: await source("outer"), mount_path: "/a" };
+      const field = "spec.volumes.0.mount_path";
+      const refused = { code: "invalid_request", retryable: false, field };
+      await expect(bench.create("sb-r1", { volumes: [inner, outer] })).rejects.toMatchObject(refused);
+      const file = { ...inner, mount_path: "/etc/passwd" };
+      await expect(bench.create("sb-r2", { volumes: [file] })).rejects.toMatchObject(refused);
+      const cwd = { code: "invalid_request", retryable: false, field: "spec.cwd" };
+      const volumes = [outer];
+      await expect(bench.create("sb-r3", { volumes, cwd: "/a/none" })).rejects.toMatchObject(cwd);
+      await expect(bench.create("sb-r4", { cwd: "/etc/passwd/x" })).rejects.toMatchObject(cwd);
+    });
+
+    test("two paths that are one by a link do not show one volume in the other's place", async () => {
+      const image = await makeBusyboxRoot(join(bench.folder, "root"));
+      await symlink("/data", join(image, "link"));
+      await mkdir(join(image, "data"));
+      const one = { name: "one", source: await source("one"), mount_path: "/data" };
+      const two = { name: "two", source: await source("two"), mount_path: "/link" };
+      for (const volumes of [
+        [one, two],
+        [two, one],
+      ]) {
+        const refused = { code: "invalid_request", message: expect.stringContaining("covered by another") };
+        await expect(bench.create("sb-r5", { image, volumes })).rejects.toMatchObject(refused);
+      }
+    });
   });
 
   test("a volume or image in, at or above the state folder is refused", async () => {

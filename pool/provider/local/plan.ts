@@ -59,20 +59,28 @@ export function makePlan(input: PlanInput): Plan {
     disk_bytes: input.diskBytes ?? null,
     shm_bytes: input.shmBytes,
     own,
-    volumes: (spec.volumes ?? []).map((v) => ({
+    volumes: (spec.volumes ?? []).map((v, i) => ({
       source: realFolder(v.source) ?? v.source,
       target: v.mount_path,
+      field: `spec.volumes.${i}.mount_path`,
     })),
     hidden: host ? [layout.stateDir, ...input.hide] : [],
     etc: etcOf(sandbox, network),
     // As container engines do: the working folder is there, also where the image has none of that name.
-    make_folders: [image.config.WorkingDir, spec.cwd].filter((path): path is string => Boolean(path)),
+    make_folders: workingFolders(image.config, spec.cwd),
     user: spec.user ?? (image.config.User || null),
     argv: input.daemonArgv,
     env: { PATH: DEFAULT_PATH },
     bootstrap: bootstrapOf(request, env, cwd, network, input.isolation),
     entrypoint: spec.entrypoint === true ? entrypointOf(image.config, env, cwd) : null,
   };
+}
+
+function workingFolders({ WorkingDir: own }: ImageConfig, wish: string | undefined): Plan["make_folders"] {
+  const folders: Plan["make_folders"] = [];
+  if (own) folders.push({ path: own, kind: "image", field: "spec.image" });
+  if (wish !== undefined) folders.push({ path: wish, kind: "request", field: "spec.cwd" });
+  return folders;
 }
 
 function bootstrapOf(

@@ -115,7 +115,9 @@ except OSError as e:
     });
 
     test("another user is refused by name, and leaves nothing", async () => {
-      await expect(bench.create("sb-a", { user: "1000" })).rejects.toMatchObject({ field: "spec.user" });
+      const refused = bench.create("sb-a", { user: "1000" });
+      await expect(refused).rejects.toMatchObject({ code: "image_error", field: "spec.user" });
+      await expect(refused).rejects.toThrow(/user '1000'.*user "0" \(-u 0\)/);
       expect(await bench.left()).toEqual([]);
     });
 

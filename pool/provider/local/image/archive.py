@@ -3,9 +3,10 @@
   archive.py describe PATH [REF]            → JSON {"config": …, "layers": [{"id", "name", "digest"?}]}
   archive.py unpack PATH NAME ID TARGET     unpacks one layer, in overlay form, into the new folder TARGET
 
-Exit status 3 with {"error": …} on stdout: the file is at fault. Everything read is checked against its digest."""
+Exit status 3 with {"error": …} on stdout: the file is at fault; 4: the machine's disk or memory is. Everything read is checked against its digest."""
 
 import bz2
+import errno
 import gzip
 import hashlib
 import json
@@ -23,6 +24,10 @@ MAX_LAYER_BYTES = 64 * 1024**3
 MACHINE = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 IS_ROOT = os.getuid() == 0
 OPAQUE = "trusted.overlay.opaque" if IS_ROOT else "user.overlay.opaque"
+
+
+# Never a layer's fault.
+MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EROFS}
 
 
 class BadImage(Exception):
@@ -241,7 +246,7 @@ class Layer:
         if m.issym():
             os.symlink(m.linkname, path)
         elif m.islnk():
-            os.link(self.path(m.linkname), path, follow_symlinks=False)
+            self.link(m, path)
             return
         elif m.isfile():
             self.write(tar, m, path)
@@ -250,6 +255,18 @@ class Layer:
         else:
             return  # a device node: the sandbox has its own /dev, and could open no other
         self.dress(path, m)
+
+    def link(self, m, path):
+        """A layer stands by itself and is shared by images: a file of a lower one, to which the OCI image-spec knows no
+        hard links (layer.md: such a linkname "is not recorded"), is none of its."""
+        target = self.path(m.linkname)
+        what = f"entry {m.name!r} is a hard link to {m.linkname!r}"
+        if not os.path.lexists(target):
+            none = "which is no earlier entry of the same layer; one to a lower layer's file cannot be made"
+            raise BadImage(f"{what}, {none}")
+        if os.path.isdir(target) and not os.path.islink(target):
+            raise BadImage(f"{what}, which is a folder")
+        os.link(target, path, follow_symlinks=False)
 
     def write(self, tar, m, path):
         self.bytes += m.size
@@ -277,6 +294,16 @@ class Layer:
             self.dress(path, m)
 
 
+def add(layer, tar, member):
+    try:
+        layer.add(tar, member)
+    except OSError as e:
+        # Without a number: gzip's, of what it reads.
+        if e.errno is None or e.errno in MACHINES:
+            raise
+        raise BadImage(f"entry {member.name!r} cannot be made: {e.strerror}") from None
+
+
 def unpack(path, name, id, target):
     with source(path).open(name) as packed:
         if name.startswith("blobs/sha256/"):
@@ -290,7 +317,9 @@ def unpack(path, name, id, target):
         try:
             with tarfile.open(fileobj=content, mode="r|", errorlevel=2) as tar:
                 for member in tar:
-                    layer.add(tar, member)
+                    add(layer, tar, member)
+        except BadImage as e:
+            raise BadImage(f"layer {id}: {e}") from None
         except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, ValueError) as e:
             raise BadImage(f"layer {id} cannot be read: {e}") from None
         layer.finish()
@@ -307,6 +336,9 @@ def main(argv):
     except BadImage as e:
         print(json.dumps({"error": str(e)}))
         sys.exit(3)
+    except OSError as e:
+        print(json.dumps({"error": e.strerror or str(e), "errno": errno.errorcode.get(e.errno or 0, "EIO")}))
+        sys.exit(4)
     except (KeyError, TypeError, AttributeError) as e:
         print(json.dumps({"error": f"its JSON is not that of an image ({type(e).__name__}: {e})"}))
         sys.exit(3)

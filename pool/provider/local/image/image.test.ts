@@ -1,6 +1,6 @@
 // Images as files: each form runs, layers are shared, and a hostile or broken one is refused before it can do harm.
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { appendFile, mkdir, readdir, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readdir, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
   busyboxEntries,
@@ -206,6 +206,69 @@ describe.if(process.getuid?.() === 0)("images", () => {
     expect((await refusal(at("oci"))).message).toContain("/.sandmesh");
     expect(await bench.left()).toEqual([]);
   });
+
+  test("an image that cannot be a root is at fault itself, for good, and not the machine, for now", async () => {
+    const root = async (spoil: (image: string) => Promise<unknown>) => {
+      const image = await makeBusyboxRoot(at(`root-${Math.random()}`));
+      await spoil(image);
+      return image;
+    };
+    const file = (name: string) =>
+      root(async (image) => {
+        await rm(join(image, name), { recursive: true, force: true });
+        await writeFile(join(image, name), "");
+      });
+    const cases: [string, string][] = [
+      ["/proc", "no overlay takes it"],
+      [await file("dev"), "/dev is not a folder"],
+      [await file("proc"), "/proc is not a folder"],
+      [await file("sys"), "/sys is not a folder"],
+      [await file("etc"), "its /etc cannot hold"],
+      [await file(".sandmesh"), "/.sandmesh"],
+      [await root((image) => mkdir(join(image, "etc/hosts/x"), { recursive: true })), "its /etc cannot hold"],
+      [await root((image) => symlink("/nowhere", join(image, "dev"))), "/dev is not a folder"],
+    ];
+    for (const [image, words] of cases) {
+      const refused = await bench.create("sb-refused", { image }).catch((error: unknown) => error);
+      expect(refused).toMatchObject({ code: "image_error", retryable: false, field: "spec.image" });
+      expect(String(refused)).toContain(words);
+    }
+    expect(await bench.left()).toEqual([]);
+  });
+
+  const broken: [string, Entry[], string][] = [
+    [
+      "a hard link to a lower layer's file",
+      [{ name: "data/a", type: "link", linkname: "etc/passwd" }],
+      "entry 'data/a' is a hard link to 'etc/passwd', which is no earlier entry of the same layer",
+    ],
+    [
+      "a hard link to a folder",
+      [
+        { name: "d", type: "directory" },
+        { name: "a", type: "link", linkname: "d" },
+      ],
+      "entry 'a' is a hard link to 'd', which is a folder",
+    ],
+    [
+      "a file that is another's folder",
+      [
+        { name: "f", content: "" },
+        { name: "f/g", content: "" },
+      ],
+      "entry 'f/g' cannot be made: ",
+    ],
+  ];
+  for (const [what, entries, words] of broken) {
+    test(`of a layer with ${what} the entry and the layer are named, not a place on the mesh's disk`, async () => {
+      await makeOciLayout(at("oci"), { layers: [base, entries] });
+      const { code, message } = await refusal(at("oci"));
+      expect(code).toBe("image_error");
+      expect(message).toMatch(/layer sha256:[0-9a-f]{64}: /);
+      expect(message).toContain(words);
+      expect(message).not.toContain(bench.stateDir);
+    });
+  }
 
   test("a blob that is not what its digest says is refused", async () => {
     const [layer = ""] = await makeOciLayout(at("oci"), { layers: [base], gzip: false });

@@ -2,7 +2,7 @@
 import { mkdir, realpath, rename, rm, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import * as v from "valibot";
-import { ImageError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
+import { ImageError, ProviderError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
 import { namesIn } from "../layout.ts";
 import { findPython } from "../python.ts";
 
@@ -23,7 +23,7 @@ const Described = v.object({
   layers: v.array(v.object({ id: v.pipe(v.string(), v.regex(/^sha256:[0-9a-f]{64}$/)), name: v.string() })),
 });
 type Described = v.InferOutput<typeof Described>;
-const Fault = v.object({ error: v.string() });
+const Fault = v.object({ error: v.string(), errno: v.optional(v.string()) });
 
 export interface ResolvedImage {
   kind: "host" | "folder" | "layers";
@@ -153,6 +153,10 @@ export class Images {
       child.exited,
     ]);
     if (code === 0) return out;
+    if (code === 4) {
+      const { error, errno: reason = "EIO" } = v.parse(Fault, JSON.parse(out));
+      throw new ProviderError(`image ${path} could not be unpacked: ${error}`, { reason });
+    }
     const why =
       code === 3 ? v.parse(Fault, JSON.parse(out)).error : (complaint.trim().split("\n").pop() ?? "");
     throw new ImageError(`image ${path}: ${why}. An image may be ${FORMS}.`, { field: "spec.image" });

@@ -3,6 +3,8 @@
 Every path of the image is resolved after pivot_root, so that a symbolic link in an image leads nowhere but into the
 sandbox. The plan is what launcher.ts writes (its type there says what each field is)."""
 
+import contextlib
+import errno
 import json
 import os
 import resource
@@ -18,6 +20,33 @@ MASKED = ("kcore", "keys", "timer_list", "acpi", "scsi", "sched_debug", "latency
 READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 TOOLS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
+# Whatever was asked for: these are never the image's fault, or the spec's.
+MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+class Refused(Exception):
+    """What was asked for cannot be: `kind` as in launcher.ts, `field` of the spec."""
+
+    def __init__(self, kind, field, message):
+        super().__init__(message)
+        self.kind, self.field = kind, field
+
+
+@contextlib.contextmanager
+def blaming(kind, field, what):
+    """What the system refuses within is the fault of what was asked for."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in MACHINES:
+            raise
+        raise Refused(kind, field, f"{what} ({e.strerror})") from None
+
+
+def need_folder(path):
+    """A folder of the image's that something is mounted on."""
+    with blaming("image", "spec.image", f"its {path} is not a folder, and no link to one"):
+        os.makedirs(path, exist_ok=True)
 
 
 def enter(plan):
@@ -88,16 +117,31 @@ def make_root(plan):
     if plan["split"]:
         make_split_root(plan)
     else:
-        overlay(plan, ":".join(f"lower/{i}" for i in range(len(plan["lowers"]))), "root", upper, work)
+        make_overlay(plan, upper, work)
     own = "root" + OWN
     if os.path.islink(own) or (os.path.lexists(own) and not os.path.isdir(own)):
-        raise OSError(0, f"the image has {OWN}, which is not a folder")
+        raise Refused("image", "spec.image", f"it has {OWN}, which is not a folder")
     os.makedirs(own, exist_ok=True)
     k.mount(plan["mark"], own, "tmpfs", k.MS_NOSUID | k.MS_NODEV, "mode=755,size=64k")
     os.mkdir("root" + OLD)
     os.chdir("root")
     k.pivot_root(".", OLD.lstrip("/"))
     os.chdir("/")
+
+
+def make_overlay(plan, upper, work):
+    """Of a lower folder that it cannot take the kernel says no more than EINVAL or the like, as of an upper one. Whose
+    fault it is, an overlay of an empty folder tells."""
+    try:
+        overlay(plan, ":".join(f"lower/{i}" for i in range(len(plan["lowers"]))), "root", upper, work)
+    except OSError as e:
+        if e.errno in MACHINES:
+            raise
+        os.mkdir("empty")
+        overlay(plan, "empty", "root", upper, work)
+        what = f"it cannot be a root file system, since no overlay takes it ({os.strerror(e.errno)})"
+        cause = "it is one of the kernel's own file systems, ignores case, or is itself an overlay on an overlay"
+        raise Refused("image", "spec.image", f"{what}: {cause}; copy it to a plain folder") from None
 
 
 def make_split_root(plan):
@@ -132,7 +176,7 @@ def bind(source, target, flags):
 
 
 def mount_proc(plan):
-    os.makedirs("/proc", exist_ok=True)
+    need_folder("/proc")
     k.mount("proc", "/proc", "proc", HARMLESS)
     for name in MASKED:
         path = f"/proc/{name}"
@@ -146,7 +190,7 @@ def mount_proc(plan):
 
 
 def mount_dev(plan):
-    os.makedirs("/dev", exist_ok=True)
+    need_folder("/dev")
     k.mount("dev", "/dev", "tmpfs", k.MS_NOSUID, "mode=755,size=64k")
     os.umask(0)
     for name, (major, minor) in NODES.items():
@@ -168,7 +212,7 @@ def mount_dev(plan):
 
 
 def mount_sys(plan):
-    os.makedirs("/sys", exist_ok=True)
+    need_folder("/sys")
     if plan["userns"] and plan["network"] == "host":
         return  # a sysfs of one's own needs a network namespace of one's own
     k.mount("sysfs", "/sys", "sysfs", HARMLESS | k.MS_RDONLY)
@@ -188,14 +232,27 @@ def mount_own(plan):
     for name, source in plan["own"].items():
         os.mkdir(f"{OWN}/{name}")
         bind(OLD + source, f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
-    for volume in plan["volumes"]:
-        os.makedirs(volume["target"], exist_ok=True)
-        bind(OLD + volume["source"], volume["target"], k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+    mount_volumes(plan["volumes"])
     for path in plan["hidden"]:
         if os.path.isdir(path):
             k.mount("hidden", path, "tmpfs", HARMLESS | k.MS_RDONLY, "mode=000,size=0")
         elif os.path.exists(path):
             k.mount("/dev/null", path, None, k.MS_BIND)
+
+
+def mount_volumes(volumes):
+    """By path, parents first, in whatever order they were asked for: one that comes later would cover what lies in it."""
+    for volume in sorted(volumes, key=lambda v: os.path.realpath(v["target"])):
+        target = volume["target"]
+        why = f"{target} cannot be mounted on: there is no such folder, and none can be made there"
+        with blaming("request", volume["field"], why):
+            os.makedirs(target, exist_ok=True)
+        bind(OLD + volume["source"], target, k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+    for volume in volumes:
+        # Two paths that are one by the image's links, or by another volume's.
+        shown = os.path.lexists(volume["target"]) and os.path.samefile(volume["target"], OLD + volume["source"])
+        if not shown:
+            raise Refused("request", volume["field"], f"{volume['target']} is covered by another volume")
 
 
 def write_names(plan):
@@ -215,7 +272,8 @@ def write_names(plan):
             os.close(fd)
     except OSError:
         if not plan["userns"]:
-            raise
+            with blaming("image", "spec.image", f"its /etc cannot hold {', '.join(plan['etc'])}"):
+                raise
     if not os.path.lexists("/tmp"):
         os.mkdir("/tmp")
         os.chmod("/tmp", 0o1777)
@@ -255,8 +313,9 @@ def make_world(plan):
     return groups
 
 
-class NoSuchUser(Exception):
-    pass
+class NoSuchUser(Refused):
+    def __init__(self, message):
+        super().__init__("user", "spec.user", message)
 
 
 def table(path):
@@ -295,7 +354,9 @@ def become(plan, groups):
     k.drop_capabilities(keep)
     if plan["userns"]:
         if (uid, gid) != (0, 0):
-            raise NoSuchUser("without root there is no user but the one the mesh runs as (root inside)")
+            only = "a mesh without root has one user alone, the one it runs as, who is root inside"
+            way_out = 'ask for user "0" (-u 0), or run the mesh as root'
+            raise NoSuchUser(f"it is to run as user {plan['user']!r}, but {only}: {way_out}")
     else:
         os.setgroups(others)
         os.setresgid(gid, gid, gid)
@@ -343,8 +404,10 @@ def run(plan, errors, log):
         groups = make_world(plan)
         # The sandbox's own: what was opened outside is the machine's, and has its mode and owner.
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        for path in plan["make_folders"]:
-            os.makedirs(path, exist_ok=True)
+        for folder in plan["make_folders"]:
+            what = f"the working folder {folder['path']} is not there and cannot be made"
+            with blaming(folder["kind"], folder["field"], what):
+                os.makedirs(folder["path"], exist_ok=True)
         home = usable(become(plan, groups))
         # The kernel clears this at each change of credentials, so it comes last. A supervisor that died before is
         # seen by its end of the pipe.
@@ -359,8 +422,8 @@ def run(plan, errors, log):
             os.set_inheritable(groups[1], True)
             env["SANDMESH_COMMANDS_CGROUP"] = str(groups[1])
         os.execve(plan["argv"][0], plan["argv"], env)
-    except NoSuchUser as e:
-        report(errors, "user", 0, str(e))
+    except Refused as e:
+        report(errors, e.kind, 0, str(e), e.field)
     except OSError as e:
         report(errors, "system", e.errno or 0, f"{e.strerror}{': ' + str(e.filename) if e.filename else ''}")
     except BaseException as e:  # a fault of this file: it must reach the pool, not be lost
@@ -368,5 +431,6 @@ def run(plan, errors, log):
     os._exit(127)
 
 
-def report(errors, kind, errno, message):
-    os.write(errors, json.dumps({"kind": kind, "errno": errno, "message": message[:1500]}).encode())
+def report(errors, kind, number, message, field=None):
+    said = {"kind": kind, "errno": number, "message": message[:1500], "field": field}
+    os.write(errors, json.dumps(said).encode())

@@ -39,13 +39,14 @@ export interface Plan {
   shm_bytes: number;
   /** Name below /.sandmesh → folder, read-only. */
   own: Record<string, string>;
-  volumes: { source: string; target: string }[];
+  /** `field`: of the spec, where the target is named. */
+  volumes: { source: string; target: string; field: string }[];
   /** Covered by something empty, inside. */
   hidden: string[];
   /** Files of /etc, by name. */
   etc: Record<string, string>;
   /** Made inside where missing. */
-  make_folders: string[];
+  make_folders: { path: string; kind: "image" | "request"; field: string }[];
   user: string | null;
   /** The daemon's, and its environment beside SANDMESH_BOOTSTRAP; paths as seen inside. */
   argv: string[];
@@ -55,9 +56,10 @@ export interface Plan {
 }
 
 const LaunchError = v.object({
-  kind: v.picklist(["user", "system", "fault"]),
+  kind: v.picklist(["user", "image", "request", "system", "fault"]),
   errno: v.number(),
   message: v.string(),
+  field: v.nullish(v.string()),
 });
 export type LaunchError = v.InferOutput<typeof LaunchError>;
 const Answer = v.union([
