@@ -27,7 +27,7 @@ export abstract class PortCommand implements RunningCommand {
   }
 
   /** Closes what is open; called once, before the end is told. */
-  protected abstract release(): void;
+  protected abstract release(outcome: Outcome): void;
 
   protected begun(): void {
     if (!this.#over) this.#sink.started(process.pid);
@@ -37,11 +37,15 @@ export abstract class PortCommand implements RunningCommand {
     if (!this.#over) this.#sink.output("stdout", data);
   }
 
+  protected outputEnd(): void {
+    if (!this.#over) this.#sink.outputEnd?.("stdout");
+  }
+
   finish(outcome: Outcome): void {
     if (this.#over) return;
     this.#over = true;
     this.#clearTimer?.();
-    this.release();
+    this.release(outcome);
     this.#sink.ended({ outcome, durationMs: performance.now() - this.#begunAt });
     this.#onEnd();
   }
@@ -82,6 +86,8 @@ export class SocketCommand extends PortCommand {
       });
     socket.setNoDelay(true);
     socket.on("data", (data) => this.output(data));
+    // The other side may close first and wait for ours.
+    socket.on("end", () => this.outputEnd());
     socket.on("error", (error) => {
       this.#failure = error;
     });
@@ -96,8 +102,10 @@ export class SocketCommand extends PortCommand {
     return { type: "not_started", reason: "connect_failed", message };
   }
 
-  protected release(): void {
-    this.#socket.destroy();
+  protected release({ type }: Outcome): void {
+    // A cut is no end, after which what came would look whole. While it connects a reset waits for that.
+    if (type === "exited" || this.#socket.connecting || this.#socket.destroyed) this.#socket.destroy();
+    else this.#socket.resetAndDestroy();
   }
 
   override pause(paused: boolean): void {

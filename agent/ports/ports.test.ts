@@ -93,10 +93,7 @@ test("canceled and timed-out connections say so, and the other side sees the end
   let ends = 0;
   const { port, close } = await server((socket) => {
     socket.resume();
-    socket.on("end", () => {
-      ends++;
-      socket.end();
-    });
+    socket.on("close", () => ends++);
     socket.on("error", () => {});
   });
   const late = run(ports, { type: "connect", port }, { timeout_ms: 50 });

@@ -50,6 +50,7 @@ class Listener extends PortCommand {
     };
     this.#waiting.set(number, { socket, timer: setTimeout(drop, UNCLAIMED_MS) });
     socket.on("error", drop);
+    socket.on("close", drop);
     this.#say(number);
   }
 

@@ -155,6 +155,12 @@ export class Command implements CommandSink {
     this.regulate();
   }
 
+  outputEnd(stream: OutputStream): void {
+    if (this.over) return;
+    this.buffer(stream).eof = true;
+    for (const listener of this.listeners) listener.more(stream);
+  }
+
   ended(result: CommandResult): void {
     if (this.over) return;
     this.result = result;

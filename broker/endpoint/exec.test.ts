@@ -272,6 +272,25 @@ describe("output", () => {
     expect(late.last?.totals).toMatchObject({ stdout: { total_bytes: 10, dropped_bytes: 0 } });
   });
 
+  test("a stream's end is told behind its last byte while the command goes on, to who reads and to who comes later", async () => {
+    const id = newId();
+    const first = box.caller.stream("exec", { id, argv, credit_bytes: 4 });
+    const command = await begun();
+    command.write("0123456789");
+    command.sink.outputEnd?.("stdout");
+    await until("its credit is used", () => first.bytes("stdout") === 4);
+    await settled();
+    expect(first.chunks.map(({ eof }) => eof)).toEqual([false]);
+    first.credit("stdout", 4, 100);
+    const later = box.caller.stream("attach", { id, from_stdout: 10, credit_bytes: MiB });
+    await until("both are told", () => first.chunks.length === 3 && later.chunks.length === 1);
+    const end = { stream: "stdout", offset: 10, data: Buffer.alloc(0), eof: true };
+    for (const { chunks } of [first, later]) expect(chunks.at(-1)).toEqual(end);
+    command.exit();
+    await Promise.all([first.ended, later.ended]);
+    expect([first.text("stdout"), first.chunks.length, later.chunks.length]).toEqual(["0123456789", 3, 1]);
+  });
+
   test("a reader that stalls is given up where another reads: the command goes on", async () => {
     const id = newId();
     const dead = box.caller.stream("exec", { id, argv, credit_bytes: 1000, output_limit_bytes: 64 * MiB });

@@ -20,6 +20,8 @@ import type {
  * (`giveBlock`). */
 export interface CommandSink {
   output(stream: OutputStream, data: Uint8Array): void;
+  /** Nothing more comes of that stream, while the command goes on. Only connections tell it. */
+  outputEnd?(stream: OutputStream): void;
   /** Once, when the leader started. Not called where the command could not be started. */
   started(pid: number): void;
   /** Once, last. After it nothing more is called. */

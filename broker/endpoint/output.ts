@@ -19,6 +19,8 @@ export class OutputBuffer {
   end = 0;
   /** Bytes between `end` and `total` were left out, and so is all that follows: the limit, or the memory, is used up. */
   closed = false;
+  /** The command has closed it, and goes on. */
+  eof = false;
   #pieces: Uint8Array[] = [];
   /** Of the last piece, when it is a block that small parts are copied into. */
   #block: Uint8Array | undefined;

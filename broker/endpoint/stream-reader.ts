@@ -13,6 +13,7 @@ const STALL_SHARED_MS = 5_000;
 /** And for this long where it is the only one; then the command goes on into what is held. */
 export const STALL_MS = 60_000;
 
+const NOTHING = new Uint8Array(0);
 const STREAMS: readonly OutputStream[] = ["stdout", "stderr"];
 
 export interface StreamFrom {
@@ -35,6 +36,8 @@ export class StreamReader implements Listener, CreditTaker {
   #begun = false;
   #pumping = false;
   #over = false;
+  /** Streams whose end was told. */
+  readonly #endTold = new Set<OutputStream>();
 
   constructor(
     context: Context,
@@ -60,7 +63,8 @@ export class StreamReader implements Listener, CreditTaker {
       this.ended();
       return;
     }
-    for (const stream of STREAMS) if (this.#unsent(stream) > 0) this.more(stream);
+    for (const stream of STREAMS)
+      if (this.#unsent(stream) > 0 || this.#command.buffer(stream).eof) this.more(stream);
   }
 
   // What the command tells.
@@ -116,6 +120,7 @@ export class StreamReader implements Listener, CreditTaker {
     let back = 0;
     for (const stream of STREAMS) back += this.#windows[stream].rewind();
     if (back > 0) this.#progress();
+    this.#endTold.clear();
     this.#flow.give(back);
     this.#pump();
   }
@@ -166,7 +171,8 @@ export class StreamReader implements Listener, CreditTaker {
     const max = this.#context.chunkBytes(this.#reply.encoding);
     for (;;) {
       const unsent = this.#unsent(stream);
-      if (unsent === 0 || (commandOver && this.#restFits())) return true;
+      if (commandOver && this.#restFits()) return true;
+      if (unsent === 0) return this.#tellEnd(stream);
       if (window.sent < buffer.start && this.#isGone(buffer.start, window.sent, stream)) return false;
       // What lies before was left out for the limit.
       if (window.sent < buffer.start) window.skip(buffer.start - window.sent);
@@ -182,6 +188,19 @@ export class StreamReader implements Listener, CreditTaker {
         return false;
       }
     }
+  }
+
+  /** Behind the stream's last byte, and once: the command itself may go on for long. */
+  #tellEnd(stream: OutputStream): boolean {
+    const { eof, end, keep } = this.#command.buffer(stream);
+    // What is kept of a tail is known at the command's end.
+    if (!eof || keep === "tail" || this.#endTold.has(stream)) return true;
+    this.#endTold.add(stream);
+    const offset = Math.max(end, this.#windows[stream].sent);
+    const frame = { type: "chunk", id: this.#command.id, stream, offset, data: NOTHING, eof: true };
+    if (this.#context.answer(this.#reply, frame)) return true;
+    this.#close();
+    return false;
   }
 
   /** Bytes before what is held: left out for the limit where the tail is kept, otherwise let go of. */

@@ -238,7 +238,7 @@ type Fields = Record<string, unknown>;
 
 /** The frames of one stream, as they come. */
 export class Frames {
-  readonly chunks: { stream: string; offset: number; data: Uint8Array }[] = [];
+  readonly chunks: { stream: string; offset: number; data: Uint8Array; eof: boolean }[] = [];
   readonly answers: AnswerStream;
   readonly #caller: Caller;
   /** The last frame, or the error. */
@@ -261,6 +261,7 @@ export class Frames {
             stream: String(frame.stream),
             offset: Number(frame.offset),
             data: Buffer.from(frame.data as Uint8Array),
+            eof: frame.eof === true,
           });
           this.onChunk();
         } else {

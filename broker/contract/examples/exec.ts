@@ -196,8 +196,20 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
         offset: 5_000_000_000,
         data: new Uint8Array(0),
       },
+      "a stream's end": {
+        type: "chunk",
+        id: ID,
+        stream: "stdout",
+        offset: 7,
+        data: new Uint8Array(0),
+        eof: true,
+      },
     },
     bad: {
+      "an end that is a number": [
+        { type: "chunk", id: ID, stream: "stdout", offset: 0, data: RAW, eof: 1 },
+        "eof",
+      ],
       "no data": [{ type: "chunk", id: ID, stream: "stdout", offset: 0 }, "data"],
       "an offset below 0": [{ type: "chunk", id: ID, stream: "stdout", offset: -1, data: RAW }, "offset"],
       "another type": [{ type: "lump", id: ID, stream: "stdout", offset: 0, data: RAW }, "type"],

@@ -31,7 +31,8 @@ const Pty = v.object({
 const Host = text("Name or address, as the sandbox sees it", 255, 1);
 
 /** A TCP connection in place of a program: what is written to stdin goes to the other side, what that sends is stdout,
- * and the end is `exited` 0 when both sides have closed, 1 where the connection was cut. */
+ * the other side's end is a chunk with `eof`, and the end is `exited` 0 when both sides have closed, 1 where the connection
+ * was cut. */
 const Port = v.variant("type", [
   v.object({
     type: v.pipe(v.literal("connect"), v.description("To a server that the sandbox reaches")),
@@ -122,6 +123,12 @@ export const ChunkFrame = v.object({
   stream: v.picklist(["stdout", "stderr", "data"]),
   offset: whole("Of data's first byte"),
   data: Bytes,
+  eof: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description("The stream ends behind this, while the command goes on: of a TCP connection"),
+    ),
+  ),
 });
 export type ChunkFrame = v.InferOutput<typeof ChunkFrame>;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
@@ -21,21 +22,30 @@ from .streams import CommandStream
 # A connection has no end that is known beforehand.
 _UNLIMITED_BYTES = 64 * 1024**3
 _PART_BYTES = 64 * 1024
+_RESET = struct.pack("ii", 1, 0)
 
 
-def _open(box: Box, port: dict[str, Any]) -> CommandStream:
+def _open(box: Box, port: dict[str, Any], on_output_end: Callable[[], None] = lambda: None) -> CommandStream:
     command_id = new_uuid7()
     request = {"id": command_id, "port": port, "stdin_open": True, "output_limit_bytes": _UNLIMITED_BYTES}
     request["credit_bytes"] = limit("default_credit_bytes")
     check_arguments("sandbox.exec.request", request)
-    return CommandStream(box, command_id, Follower(box, command_id, request), owns=True)
+    follower = Follower(box, command_id, request)
+    return CommandStream(box, command_id, follower, owns=True, on_output_end=on_output_end)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Not by an end, after which what came would look whole."""
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
 
 
 async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copies both ways until both are at their end; a cut on either side cuts the other."""
+    """Copies both ways until both are at their end; an end on either side is the other's, and so is a cut."""
     whole = False
     try:
-        async with _open(box, port) as stream:
+        async with _open(box, port, writer.write_eof) as stream:
 
             async def send() -> None:
                 try:
@@ -59,7 +69,7 @@ async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, wr
         pass
     finally:
         if not whole:
-            writer.transport.abort()
+            _reset(writer)
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -24,8 +24,18 @@ class CommandStream:
     slows the command down (its pipe is full), and never fills memory. Leaving the loop, or the ``async with`` block,
     before the end cancels the command, where this stream started it."""
 
-    def __init__(self, box: Box, command_id: str, follower: Follower, owns: bool) -> None:
+    def __init__(
+        self,
+        box: Box,
+        command_id: str,
+        follower: Follower,
+        owns: bool,
+        on_output_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_output_end`` is called behind the last part of stdout where the command goes on without it, as a
+        connection whose other side has closed; perhaps more than once."""
         self.id = command_id
+        self._on_output_end = on_output_end
         self._box = box
         self._owns = owns
         self._follower = follower
@@ -58,7 +68,10 @@ class CommandStream:
         try:
             async for frame in frames:
                 if frame["type"] == "chunk":
-                    yield chunker.of(frame["stream"], frame["data"], frame["offset"])
+                    if frame["data"]:
+                        yield chunker.of(frame["stream"], frame["data"], frame["offset"])
+                    if frame.get("eof") and frame["stream"] == "stdout":
+                        self._on_output_end()
                 elif frame["type"] == "end":
                     self._end = end_of(frame, self._box.id)
                     for name in ("stdout", "stderr"):

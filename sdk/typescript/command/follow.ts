@@ -146,7 +146,7 @@ export class Follower {
         if (data === "gap") return undefined;
         stream.reading = frame.stream;
         // Sent again, since the sandbox does not know that it came: our word of it was lost.
-        if (data.length === 0) this.#credit(frame.stream, true);
+        if (data.length === 0 && frame.eof !== true) this.#credit(frame.stream, true);
         else return { ...frame, data, offset: frame.offset + frame.data.length - data.length };
       }
     } catch (error) {

@@ -20,6 +20,9 @@ export interface StreamOptions {
   /** Called when the reading begins, and when it is over. */
   onStart?: () => void;
   onDone?: () => void;
+  /** Called behind the last part of stdout where the command goes on without it, as a connection whose other side has
+   * closed; perhaps more than once. */
+  onOutputEnd?: () => void;
 }
 
 interface Settle {
@@ -103,7 +106,8 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
     };
     for await (const frame of this.#follower.frames()) {
       if (frame.type === "chunk" && frame.stream !== "data") {
-        yield make(frame.stream, frame.data, frame.offset);
+        if (frame.data.length > 0) yield make(frame.stream, frame.data, frame.offset);
+        if (frame.eof === true && frame.stream === "stdout") this.#options.onOutputEnd?.();
       } else if (frame.type === "end") {
         for (const stream of ["stdout", "stderr"] as const) {
           const data = frame[stream];

@@ -20,7 +20,7 @@ type Port = NonNullable<RequestOf<(typeof SANDBOX_VERBS)["exec"]>["port"]>;
 /** A connection has no end that is known beforehand. */
 const UNLIMITED_BYTES = 64 * 1024 * 1024 * 1024;
 
-function open(box: Box, port: Port): CommandStream {
+function open(box: Box, port: Port, onOutputEnd?: () => void): CommandStream {
   const id = newUuidV7();
   const exec = {
     id,
@@ -29,26 +29,48 @@ function open(box: Box, port: Port): CommandStream {
     output_limit_bytes: UNLIMITED_BYTES,
     credit_bytes: CREDIT_BYTES,
   };
-  return new CommandStream(box, id, new Follower(box, { id, exec, keep: "head" }), { onLeave: "cancel" });
+  const follower = new Follower(box, { id, exec, keep: "head" });
+  return new CommandStream(box, id, follower, {
+    onLeave: "cancel",
+    ...(onOutputEnd === undefined ? {} : { onOutputEnd }),
+  });
 }
 
-/** Copies both ways until both are at their end; a cut on either side cuts the other. Never rejects. */
-async function join(box: Box, socket: Socket, port: Port): Promise<void> {
+/** Cuts a connection on both sides. */
+type Cut = () => void;
+
+/** Not by an end, after which what came would look whole. */
+function reset(socket: Socket): void {
+  // While it connects a reset waits for that; and in Node for what is to be written, and for an end, unless it is destroyed.
+  if (!socket.connecting && !socket.destroyed) socket.resetAndDestroy();
+  socket.destroy();
+}
+
+/** Copies both ways until both are at their end; an end on either side is the other's, and so is a cut. Never rejects.
+ * While it lasts its cut is in `cuts`: the command may go on when the socket is closed. */
+async function join(box: Box, socket: Socket, port: Port, cuts: Set<Cut>): Promise<void> {
   socket.setNoDelay(true);
   // Before anything else that may fail: an error that nobody hears ends the process.
   socket.on("error", () => undefined);
   let stream: CommandStream;
   try {
-    stream = open(box, port);
+    stream = open(box, port, () => socket.end());
   } catch {
     // The sandbox is lost, or the server gone.
-    socket.destroy();
+    reset(socket);
     return;
   }
   const stdin = new StdinWriter(box, stream.id, 0);
-  socket.on("error", () => stream.close());
-  // Of no effect where the stream is at its end, as it is when both sides have closed in order.
-  socket.on("close", () => stream.close());
+  const cut = (): void => {
+    stream.close();
+    reset(socket);
+  };
+  cuts.add(cut);
+  socket.on("error", cut);
+  // When both sides have closed in order, what this one has sent may still be on its way.
+  socket.on("close", () => {
+    if (!socket.readableEnded || !socket.writableFinished) cut();
+  });
   let sending: Promise<void> | undefined;
   const send = async (): Promise<void> => {
     // The loop's own end would destroy the socket, also the half that is still written.
@@ -61,22 +83,25 @@ async function join(box: Box, socket: Socket, port: Port): Promise<void> {
     // The exec is sent with the first step, and stdin behind it.
     let next = chunks.next();
     sending = send();
-    sending.catch(() => stream.close());
+    sending.catch(cut);
     for (let step = await next; step.done !== true; step = await next) {
       if (!socket.write(step.value.data)) await drained(socket);
       next = chunks.next();
     }
     const { outcome } = await stream.end;
     if (outcome.type === "exited" && outcome.code === 0) socket.end();
-    else socket.destroy();
+    else reset(socket);
   } catch {
     // What became of the sandbox its own calls tell; a connection can only be cut.
-    socket.destroy();
+    reset(socket);
+  } finally {
+    cuts.delete(cut);
   }
 }
 
 const drained = (socket: Socket): Promise<void> =>
   new Promise((resolve) => {
+    if (socket.destroyed) return resolve();
     const done = (): void => {
       socket.off("drain", done);
       socket.off("close", done);
@@ -134,10 +159,9 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
   checkHost(localHost, "localHost");
   box.lifeline.throwIfLost();
   throwIfAborted(signal);
-  const sockets = new Set<Socket>();
+  const cuts = new Set<Cut>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
-    track(sockets, socket);
-    void join(box, socket, { type: "connect", host, port });
+    void join(box, socket, { type: "connect", host, port }, cuts);
   });
   try {
     await unlessAborted(listening(server, localPort, localHost), signal);
@@ -154,7 +178,7 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
     typeof address === "object" && address !== null ? address.port : localPort,
     async () => {
       stop();
-      await closeServer(server, sockets);
+      await closeServer(server, cuts);
     },
   );
 }
@@ -168,7 +192,7 @@ export async function expose(box: Box, localPort: number, options: ExposeOptions
   checkHost(host, "host");
   checkHost(localHost, "localHost");
   throwIfAborted(signal);
-  const sockets = new Set<Socket>();
+  const cuts = new Set<Cut>();
   const stream = open(box, { type: "listen", host, port });
   const numbers = lines(stream);
   const first = await unlessAborted(numbers.next(), signal).catch((error: unknown) => {
@@ -187,15 +211,14 @@ export async function expose(box: Box, localPort: number, options: ExposeOptions
   const accepting = (async () => {
     for await (const connection of numbers) {
       const socket = dial({ host: localHost, port: localPort, allowHalfOpen: true });
-      track(sockets, socket);
-      void join(box, socket, { type: "accept", listener: stream.id, connection });
+      void join(box, socket, { type: "accept", listener: stream.id, connection }, cuts);
     }
   })();
   // Its end is the sandbox's, which its own calls tell.
   accepting.catch(() => undefined);
   return handle(host, first.value, async () => {
     stream.close();
-    for (const socket of sockets) socket.destroy();
+    for (const cut of cuts) cut();
     await accepting.catch(() => undefined);
   });
 }
@@ -207,11 +230,6 @@ async function* lines(stream: CommandStream): AsyncGenerator<number, void, void>
     rest = parts.pop() ?? "";
     yield* parts.map(Number);
   }
-}
-
-function track(sockets: Set<Socket>, socket: Socket): void {
-  sockets.add(socket);
-  socket.on("close", () => sockets.delete(socket));
 }
 
 function listening(server: Server, port: number, host: string): Promise<void> {
@@ -229,10 +247,10 @@ function listening(server: Server, port: number, host: string): Promise<void> {
   });
 }
 
-function closeServer(server: Server, sockets: Set<Socket>): Promise<void> {
+function closeServer(server: Server, cuts: Set<Cut>): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
-    for (const socket of sockets) socket.destroy();
+    for (const cut of cuts) cut();
   });
 }
 

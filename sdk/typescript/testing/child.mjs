@@ -2,7 +2,7 @@
 // the built package. `SDK=<module> <bun|node> child.mjs <scenario>`; it prints one line of JSON for each step.
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, connect as dial } from "node:net";
 import { isMainThread, parentPort, Worker } from "node:worker_threads";
 
 const { connect } = await import(process.env.SDK);
@@ -76,6 +76,58 @@ const scenarios = {
     }
     // A timer would keep the program for the ten seconds that connecting may take.
     say("left", { timers: process.getActiveResourcesInfo().filter((each) => each === "Timeout").length });
+  },
+  /** Connections whose server or client ends first, by half or whole, and those that are reset. */
+  async ports() {
+    const mesh = await connect();
+    const box = await mesh.acquire({ image: "host" });
+    const data = Buffer.alloc(300_000, "0123456789");
+    const toEnd = async (socket) => {
+      const parts = [];
+      socket.on("data", (part) => parts.push(part));
+      await once(socket, "end");
+      return Buffer.concat(parts).equals(data);
+    };
+    const firsts = {
+      half: (socket) => toEnd(socket.end(data)),
+      full: (socket) => void socket.write(data, () => socket.destroySoon()),
+      reset: (socket) =>
+        void socket.write("x", () => socket.once("data", () => socket.resetAndDestroy().destroy())),
+    };
+    const seconds = {
+      half: (socket) => toEnd(socket).finally(() => socket.end(data)),
+      full: (socket) => toEnd(socket).finally(() => socket.end()),
+      reset: (socket) => {
+        socket.write("x");
+        return once(socket.resume(), "end")
+          .catch(({ code }) => code)
+          .finally(() => socket.destroy());
+      },
+    };
+    for (const [way, listening] of Object.entries({ forward: 0, expose: 1 })) {
+      for (const how of Object.keys(firsts)) {
+        for (const first of ["server", "client"]) {
+          const talk = async (who, socket) => {
+            const closed = new Promise((go) => socket.on("error", () => undefined).on("close", go));
+            const heard = await (who === first ? firsts : seconds)[how](socket);
+            await closed;
+            return heard;
+          };
+          const server = createServer({ allowHalfOpen: true });
+          const served = once(server, "connection").then(([socket]) => talk("server", socket));
+          await once(server.listen(0, "127.0.0.1"), "listening");
+          const through = await box[way](server.address().port);
+          const client = dial({ port: through.port, host: through.host, allowHalfOpen: true });
+          const heard = { client: await talk("client", client), server: await served };
+          const running = async () => (await box.commands()).filter((command) => command.running).length;
+          while ((await running()) > listening) await new Promise((go) => setTimeout(go, 10));
+          await through.close();
+          server.close();
+          say(`${way} ${how} ${first}`, heard);
+        }
+      }
+    }
+    await mesh.close();
   },
   /** All is closed in the orderly way. */
   async close() {

@@ -1,7 +1,7 @@
 // What callers see where the server is gone for good: each kind of request and stream ends with the same typed error.
 import { expect, test } from "bun:test";
 import { once } from "node:events";
-import { createServer, connect as dial } from "node:net";
+import { createServer, connect as dial, type Socket } from "node:net";
 import { type TestServer, until } from "../../../broker/server/testing.ts";
 import type { Mesh, Sandbox } from "../../../sdk/typescript/mod.ts";
 import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
@@ -42,6 +42,9 @@ async function underWay(mesh: Mesh, box: Sandbox): Promise<Record<string, Promis
     events: read(mesh.events()),
   };
 }
+
+/** By an end or a reset; `once` would throw the reset. */
+const closing = (socket: Socket) => new Promise<unknown>((resolve) => socket.on("close", resolve));
 
 const asked: Record<string, (mesh: Mesh, box: Sandbox) => Promise<unknown>> = {
   exec: (_, box) => box.exec("true"),
@@ -99,7 +102,7 @@ test(
     expect(await failure(box.exec("true"))).toMatchObject({ sandbox: box.id, started: "no" });
     // A connection to a forwarded port is cut, and ends no process.
     const socket = dial(forward.port, forward.host).on("error", () => undefined);
-    await once(socket, "close");
+    await closing(socket);
     await comeBack(live, mesh);
     expect((await box.exec("echo back")).stdout.text).toBe("back\n");
   },
@@ -121,7 +124,7 @@ test(
     const socket = dial(forward.port, forward.host).on("error", () => undefined);
     socket.write("ping");
     await once(socket, "data");
-    const closed = once(socket, "close");
+    const closed = closing(socket);
     await live.server.kill();
     await closed;
     echo.close();

@@ -31,6 +31,21 @@ for (const runtime of ["bun", "node"] as Runtime[]) {
   }, 60_000);
 }
 
+test("node: a connection's first end, half or full, and its reset reach the other side, both ways and from both", async () => {
+  await using live = await liveMesh();
+  await using program = await Program.start("node", live.server, "ports");
+  for (const way of ["forward", "expose"]) {
+    expect(await program.step(`${way} half server`)).toMatchObject({ server: true, client: true });
+    expect(await program.step(`${way} half client`)).toMatchObject({ server: true, client: true });
+    expect(await program.step(`${way} full server`)).toMatchObject({ client: true });
+    expect(await program.step(`${way} full client`)).toMatchObject({ server: true });
+    // Node may end a connection in order before it resets it; what must not happen is that nobody is told.
+    expect(await program.step(`${way} reset server`)).toHaveProperty("client");
+    expect(await program.step(`${way} reset client`)).toHaveProperty("server");
+  }
+  expect(await program.exited).toEqual({ code: 0, signal: null });
+}, 60_000);
+
 test("the package's classes and functions have the names that users know, in stack traces, too", async () => {
   const built = await builtPackage();
   const program = `import * as sdk from ${JSON.stringify(built)};

@@ -157,7 +157,7 @@ class Follower:
                 data = self._progress.take(frame["stream"], frame["offset"], frame["data"])
                 if data is None:
                     return
-                if data:
+                if data or frame.get("eof"):
                     # Duplicates are cut at the front, so that the new bytes end where the chunk ends.
                     yield {**frame, "data": data, "offset": frame["offset"] + len(frame["data"]) - len(data)}
                 # Sent again, since the sandbox does not know that it came: our word of it was lost.
