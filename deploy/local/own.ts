@@ -15,7 +15,11 @@ export interface OwnMesh {
 /** Starts a mesh, calls `use`, and ends the mesh. A signal ends it, too, and then this process by the code that shells have
  * for that signal. However this process dies, the mesh ends with it. */
 export async function withMesh<T>(mesh: OwnMesh, use: (address: MeshAddress) => Promise<T>): Promise<T> {
-  const end = async (): Promise<void> => mesh.down(await down(mesh.home));
+  let ending: Promise<void> | undefined;
+  const end = (): Promise<void> => {
+    ending ??= down(mesh.home).then((left) => mesh.down(left));
+    return ending;
+  };
   const signals = endOnSignals(end);
   let isUp = false;
   try {
@@ -23,8 +27,9 @@ export async function withMesh<T>(mesh: OwnMesh, use: (address: MeshAddress) => 
     isUp = true;
     return await use(address);
   } finally {
-    await signals.ended();
+    // A signal that comes while it ends waits for that, too.
     if (isUp) await end();
+    await signals.ended();
   }
 }
 

@@ -100,6 +100,23 @@ test.each([
   },
 );
 
+test("a signal that comes while a mesh is ended waits for its end", async () => {
+  const program = `
+    import { withMesh } from "./deploy/local/own.ts";
+    import { describeLeft } from "./deploy/local/up.ts";
+    const home = process.env.SANDMESH_HOME;
+    await withMesh({ home, down: (left) => console.log(describeLeft(left)) }, async () => console.log("used"));`;
+  const { child, said, heard } = await begin({ argv: [process.execPath, "-e", program], works: /^used$/ });
+  while (child.exitCode === null && child.signalCode === null) {
+    process.kill(-child.pid, "SIGINT");
+    await Bun.sleep(10);
+  }
+  expect(await child.exited).toBe(128 + constants.signals.SIGINT);
+  expect(processesOf(folder)).toEqual([]);
+  await heard;
+  expect(said).toContain(NOTHING_LEFT);
+});
+
 test.each([
   ["quickstart", QUICKSTART],
   ["a benchmark", BENCH],
