@@ -272,6 +272,8 @@ describe("back-pressure", () => {
       });
       const pid = await running.started;
       await until("it has stopped", async () => / T /.test(await Bun.file(`/proc/${pid}/stat`).text()));
+      // What is still to come fits into the pipe, beside nothing else.
+      await until("the first bytes were read", () => running.stdout().length === first);
       running.command.pause(true);
       process.kill(pid, "SIGCONT");
       await until("the leader is gone", async () => !(await alive(pid)));
