@@ -36,20 +36,40 @@ const tokenOf = async (access: ReturnType<typeof openAccess>, anew = false) => {
   return headers.get("authorization");
 };
 
+function withKubeconfig<T>(files: string, use: () => T): T {
+  const before = process.env.KUBECONFIG;
+  process.env.KUBECONFIG = files;
+  try {
+    return use();
+  } finally {
+    if (before === undefined) delete process.env.KUBECONFIG;
+    else process.env.KUBECONFIG = before;
+  }
+}
+
 test("a kubeconfig or a token without end is refused by name, not read until memory is used up", async () => {
   expect(() => openAccess("/dev/zero", undefined)).toThrow("kubeconfig: /dev/zero is larger than");
   const { file } = kubeconfig({ tokenFile: "/dev/zero" });
   const access = openAccess(file, undefined);
   await expect(access.credentials()).rejects.toThrow("tokenFile: /dev/zero is larger than");
   access.close();
-  const before = process.env.KUBECONFIG;
-  process.env.KUBECONFIG = "/dev/zero";
-  try {
+  withKubeconfig("/dev/zero", () => {
     expect(() => openAccess(undefined, undefined)).toThrow("kubeconfig: /dev/zero is larger than");
-  } finally {
-    if (before === undefined) delete process.env.KUBECONFIG;
-    else process.env.KUBECONFIG = before;
-  }
+  });
+});
+
+test("of several files each is read once, also what comes by a pipe, and its token is named from its own folder", async () => {
+  const { folder, file } = kubeconfig({ tokenFile: "token" });
+  writeFileSync(join(folder, "token"), "piped\n");
+  const pipe = join(folder, "pipe");
+  Bun.spawnSync(["mkfifo", pipe]);
+  const later = join(folder, "later");
+  writeFileSync(later, JSON.stringify({ clusters: [], contexts: [], users: [{ name: "you", user: {} }] }));
+  const writer = Bun.spawn(["sh", "-c", `cat ${file} > ${pipe}`]);
+  const access = withKubeconfig(`${pipe}:${later}`, () => openAccess(undefined, undefined));
+  expect([access.server.port, await tokenOf(access)]).toEqual(["6443", "Bearer piped"]);
+  access.close();
+  expect(await writer.exited).toBe(0);
 });
 
 test("a token in a file, named from the kubeconfig's folder: kept while it is good, read anew when it is refused", async () => {

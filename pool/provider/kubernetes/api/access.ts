@@ -1,7 +1,7 @@
 // How the API server is reached and as whom: kubeconfig, or the service account of the pod we run in. Credentials that
 // expire (tokens in files, exec plugins) are read anew.
 
-import { existsSync, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { Agent } from "node:http";
 import type { RequestOptions } from "node:https";
 import { homedir } from "node:os";
@@ -84,18 +84,15 @@ interface Loaded {
 function load(file: string | undefined, context: string | undefined): Loaded {
   const config = new KubeConfig();
   try {
-    if (file !== undefined) {
-      config.loadFromString(readBounded(file, "kubeconfig"));
-      config.makePathsAbsolute(dirname(file));
-    } else if (!process.env.KUBECONFIG && existsSync(SERVICE_ACCOUNT)) config.loadFromCluster();
-    else {
-      // The library has no limit. What came by a pipe would not come again.
-      for (const path of filesOf(undefined)) if (!statSync(path).isFIFO()) readBounded(path, "kubeconfig");
-      config.loadFromDefault();
-    }
+    const inPod = file === undefined && !process.env.KUBECONFIG && existsSync(SERVICE_ACCOUNT);
+    const files = inPod ? [] : readFiles(file);
+    if (inPod) config.loadFromCluster();
+    else if (files.length === 0) config.loadFromDefault();
+    else loadAll(config, files);
     if (context !== undefined) config.setCurrentContext(context);
     const own: unknown = config.getCurrentUser()?.authProvider?.config?.tokenFile;
-    return { config, agent: undefined, tokenFile: typeof own === "string" ? own : tokenFileOf(config, file) };
+    const tokenFile = typeof own === "string" ? own : tokenFileOf(config, files);
+    return { config, agent: undefined, tokenFile };
   } catch (cause) {
     if (cause instanceof InvalidRequestError) throw cause;
     const message = `the kubeconfig cannot be read: ${wordsOf(cause)}`;
@@ -119,19 +116,37 @@ const Users = v.object({
   ),
 });
 
-/** Those that are there, of the one given or $KUBECONFIG's. */
-function filesOf(file: string | undefined): string[] {
-  const files = file ?? (process.env.KUBECONFIG || join(homedir(), ".kube", "config"));
-  return files.split(delimiter).filter((each) => each !== "" && existsSync(each));
+interface Kubeconfig {
+  folder: string;
+  text: string;
+}
+
+/** The one given, or $KUBECONFIG's, or the home's where it is there. The library has no limit, and would read them once more
+ * for what it does not know; what came by a pipe does not come again. */
+function readFiles(given: string | undefined): Kubeconfig[] {
+  const own = join(homedir(), ".kube", "config");
+  const named = process.env.KUBECONFIG ? process.env.KUBECONFIG.split(delimiter).filter(Boolean) : undefined;
+  const paths = given !== undefined ? [given] : (named ?? [own].filter((path) => existsSync(path)));
+  return paths.map((path) => ({ folder: dirname(path), text: readBounded(path, "kubeconfig") }));
+}
+
+/** As the library's `loadFromDefault` does: a later one's context counts. */
+function loadAll(config: KubeConfig, files: readonly Kubeconfig[]): void {
+  for (const [i, { folder, text }] of files.entries()) {
+    const each = i === 0 ? config : new KubeConfig();
+    each.loadFromString(text);
+    each.makePathsAbsolute(folder);
+    if (i > 0) config.mergeConfig(each);
+  }
 }
 
 /** clientcmd's `tokenFile`, which the client library does not know. */
-function tokenFileOf(config: KubeConfig, file: string | undefined): string | undefined {
-  for (const path of filesOf(file)) {
-    const parsed = v.safeParse(Users, YAML.parse(readBounded(path, "kubeconfig")));
+function tokenFileOf(config: KubeConfig, files: readonly Kubeconfig[]): string | undefined {
+  for (const { folder, text } of files) {
+    const parsed = v.safeParse(Users, YAML.parse(text));
     if (!parsed.success) continue;
     const user = parsed.output.users.find(({ name }) => name === config.getCurrentUser()?.name);
-    if (user?.user?.tokenFile !== undefined) return resolve(dirname(path), user.user.tokenFile);
+    if (user?.user?.tokenFile !== undefined) return resolve(folder, user.user.tokenFile);
   }
   return undefined;
 }
