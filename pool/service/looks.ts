@@ -88,6 +88,11 @@ export class Looks {
     if (!this.#servers.has(server)) this.#servers.set(server, undefined);
   }
 
+  /** All servers; undefined before any has answered. */
+  get #known(): string[] | undefined {
+    return this.#learned ? [...this.#servers.keys()] : undefined;
+  }
+
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);
@@ -110,14 +115,11 @@ export class Looks {
   }
 
   async #sweep(attempt: number, isCurrent: () => boolean): Promise<void> {
-    const known = () => (this.#learned ? [...this.#servers.keys()] : undefined);
-    const { open, complete, answered } = await sweep(
-      (question) => this.#ask(question, known(), PAGE_MS),
-      isCurrent,
-    );
+    const ask = (question: Uint8Array) => this.#ask(question, this.#known, PAGE_MS);
+    const { open, complete, answered } = await sweep(ask, isCurrent);
     if (!isCurrent()) return;
     this.#learned ||= answered;
-    const all = complete.size > 0 && known()?.every((server) => complete.has(server)) === true;
+    const all = complete.size > 0 && this.#known?.every((server) => complete.has(server)) === true;
     for (const live of [...this.#book.all()]) {
       const found = open.get(live.record.publicKey ?? "") ?? [];
       const worthTelling = live.record.publicKey !== undefined && (all || found.length > 0);
@@ -135,7 +137,7 @@ export class Looks {
       const looks = [...this.#due].map((live) => ({ live, asked: live.record.connections }));
       this.#due.clear();
       // Thousands that lost the same server are told apart from those that have two by this one question.
-      const there = await this.#ask(NOBODY, this.#learned ? [...this.#servers.keys()] : undefined);
+      const there = await this.#ask(NOBODY, this.#known);
       this.#learned ||= there.size > 0;
       unanswered = there.size > 0 ? 0 : unanswered + 1;
       if (there.size > 0) await this.#goThrough(looks, there);
