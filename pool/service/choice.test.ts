@@ -3,13 +3,12 @@
 import { describe, expect, test } from "bun:test";
 import { testServer, until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
-import { Caller, SHORT } from "../testing/mesh.ts";
+import { Caller, QUICK, SHORT } from "../testing/mesh.ts";
 import { ProviderDouble } from "../testing/provider.ts";
 import { MemoryRecords } from "../testing/store.ts";
 import { choose, isRefusal, madeNothing, NO_CHOICES, ProviderChoice, type Weights } from "./choice.ts";
 import { type Pool, startPool } from "./pool.ts";
 
-const QUICK = { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } };
 const T0 = 1_000_000;
 
 function picks(able: [string, ...string[]], weights: Weights, count: number, state = NO_CHOICES): string[] {
@@ -114,7 +113,7 @@ class TwoClusters implements AsyncDisposable {
 
   async start(): Promise<Pool> {
     const pool = await startPool({
-      link: await this.#server.pool(QUICK),
+      link: await this.#server.pool({ reconnect: QUICK }),
       store: this.#records.open(),
       minter: this.#server.keys,
       providers: [this.east, this.west],
@@ -127,7 +126,7 @@ class TwoClusters implements AsyncDisposable {
   }
 
   async caller(): Promise<Caller> {
-    return new Caller(await this.#server.user("acme", "ann", QUICK));
+    return new Caller(await this.#server.user("acme", "ann", { reconnect: QUICK }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,30 +1,47 @@
 // What the servers do not tell, or not yet: on a cluster of three real ones, of which one is killed, and through a network that
 // is cut.
 import { expect, test } from "bun:test";
-import { connect, createServer, type Socket } from "node:net";
 import pino from "pino";
-import { testServer, until } from "../../broker/server/testing.ts";
+import { type TestServer, testServer, until } from "../../broker/server/testing.ts";
 import { type TestCluster, testCluster } from "../../broker/server/testing-cluster.ts";
-import { TestMesh } from "../testing/mesh.ts";
+import { cuttable } from "../../test/cuttable.ts";
+import { QUICK, TestMesh } from "../testing/mesh.ts";
+
+/** A log, and whether these words were told there. */
+function warnings() {
+  const told: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line) => void told.push(line) });
+  return { log, warned: (words: string) => told.some((line) => line.includes(words)) };
+}
+
+/** What is told of sandboxes' connections from now on. */
+async function listen(server: TestServer) {
+  const link = await server.pool({ reconnect: QUICK });
+  const heard: string[] = [];
+  for (const what of ["connect", "disconnect"]) {
+    link.subscribe(`adv.v1.${what}`, ({ data }) => {
+      if (Buffer.from(data).includes("role:sandbox")) heard.push(what);
+    });
+  }
+  await link.flush();
+  return { link, heard };
+}
 
 /** The pool is with the first server, daemons are with the second, or the third where that is gone. */
 async function meshOn({ nodes: [first, second, third] }: TestCluster) {
   if (first === undefined || second === undefined || third === undefined) throw new Error("no node");
   const mesh = new TestMesh(first);
-  const warnings: string[] = [];
+  const { log, warned } = warnings();
   await mesh.start(
     { disconnectGraceMs: 1_000, serverGoneMs: 1_500, muteConnectionMs: 2_000 },
-    {
-      daemonUrls: [second.url, third.url],
-      log: pino({ level: "warn" }, { write: (line) => void warnings.push(line) }),
-    },
+    { daemonUrls: [second.url, third.url], log },
   );
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
   const daemon = mesh.provider.made.get(sandbox)?.daemon;
   if (daemon === undefined) throw new Error("no daemon");
   const state = async () => (await ann.list()).sandboxes.find((each) => each.sandbox === sandbox)?.state;
-  const isGone = () => warnings.some((line) => line.includes("it counts as gone"));
+  const isGone = () => warned("it counts as gone");
   return { mesh, daemon, state, second, third, sandbox, isGone };
 }
 
@@ -32,14 +49,7 @@ test("a daemon whose server was killed, and whose next connection ends as well, 
   await using cluster = await testCluster();
   const { mesh, daemon, state, second, isGone } = await meshOn(cluster);
   await using _ = mesh;
-  const heard: string[] = [];
-  const ear = await mesh.server.pool();
-  for (const what of ["connect", "disconnect"]) {
-    ear.subscribe(`adv.v1.${what}`, ({ data }) => {
-      if (Buffer.from(data).includes("role:sandbox")) heard.push(what);
-    });
-  }
-  await ear.flush();
+  const { heard } = await listen(mesh.server);
   await second.kill();
   await until("it is with the third", () => heard.at(-1) === "connect");
   await daemon.close();
@@ -77,99 +87,44 @@ test("someone else with the sandbox's key on another server of the cluster ends 
 
 test("a daemon that goes after its only server was started again is lost at once: nobody waits for the one that was", async () => {
   await using mesh = new TestMesh(await testServer());
-  const told: string[] = [];
-  const log = pino({ level: "warn" }, { write: (line) => void told.push(line) });
+  const { log, warned } = warnings();
   await mesh.start({ serverGoneMs: 600_000 }, { log });
   const ann = await mesh.caller();
   const { sandbox } = await ann.lease();
   const daemon = mesh.provider.made.get(sandbox)?.daemon;
   const states: (boolean | undefined)[] = [];
-  const ear = await mesh.server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } });
-  let back = 0;
-  for (const what of ["connect", "disconnect"])
-    ear.subscribe(`adv.v1.${what}`, ({ data }) => {
-      if (Buffer.from(data).includes("role:sandbox")) back += what === "connect" ? 1 : 0;
-    });
-  ear.onStatus((connected) => void states.push(connected));
+  const ear = await listen(mesh.server);
+  ear.link.onStatus((connected) => void states.push(connected));
   await mesh.server.kill();
   await mesh.server.restart();
   await until("the ear is back", () => states.at(-1) === true);
   // It may be later than the ear, and would hear of none of what follows.
-  await until("the pool is back", () => told.some((line) => line.includes('"connected":true')));
+  await until("the pool is back", () => warned('"connected":true'));
   await daemon?.close();
   const again = await daemon?.connect();
-  await until("it is back", () => back > 0);
+  await until("it is back", () => ear.heard.includes("connect"));
   await again?.close();
   await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 20_000);
 }, 60_000);
 
-/** A way to a server that can be cut: the server sees nothing of it. */
-async function cuttable(port: number) {
-  const ways: { client: Socket; server: Socket }[] = [];
-  let blocked = false;
-  const listener = createServer((client) => {
-    if (blocked) {
-      client.destroy();
-      return;
-    }
-    const server = connect(port, "127.0.0.1");
-    ways.push({ client, server });
-    client.pipe(server).pipe(client);
-    for (const socket of [client, server]) socket.on("error", () => {});
-  });
-  await new Promise<void>((done) => listener.listen(0, "127.0.0.1", done));
-  const address = listener.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return {
-    url: `nats://127.0.0.1:${address.port}`,
-    /** Of the newest connection. */
-    cut() {
-      const way = ways.at(-1);
-      way?.client.unpipe();
-      way?.server.unpipe();
-      way?.client.destroy();
-      return { end: () => way?.server.destroy() };
-    },
-    /** Ends all that there are, and lets none through until `open`. */
-    block() {
-      blocked = true;
-      for (const { client, server } of ways.splice(0))
-        for (const socket of [client, server]) socket.destroy();
-      return {
-        open() {
-          blocked = false;
-        },
-      };
-    },
-    close: () => {
-      listener.close();
-      for (const { client, server } of ways) for (const socket of [client, server]) socket.destroy();
-    },
-  };
-}
-
 test("a daemon whose network was cut, and who is back before its server has noticed, is not taken for two", async () => {
   await using mesh = new TestMesh(await testServer());
-  const network = await cuttable(mesh.server.port);
-  try {
-    await mesh.start({}, { daemonUrls: [network.url] });
-    const ann = await mesh.caller();
-    const { sandbox } = await ann.lease();
-    const daemon = mesh.provider.made.get(sandbox)?.daemon;
-    const { end } = network.cut();
-    // It is asked, and asked again, on which connection it is.
-    await until("the pool has looked twice", () => (daemon?.pings ?? 0) > 1, 20_000);
-    end();
-    await ann.renew();
-    const { sandboxes } = await ann.list();
-    expect(sandboxes.map(({ state }) => state)).toEqual(["leased"]);
-    const thief = await daemon?.connect();
-    await until("another's is told all the same", () => mesh.provider.removed.includes(sandbox), 20_000);
-    expect(mesh.pool.counters.ended).toEqual({ tampered: 1 });
-    await thief?.close();
-  } finally {
-    network.close();
-  }
+  await using network = await cuttable(mesh.server.port);
+  await mesh.start({}, { daemonUrls: [network.url] });
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  const daemon = mesh.provider.made.get(sandbox)?.daemon;
+  const { end } = network.cutUnseen();
+  // It is asked, and asked again, on which connection it is.
+  await until("the pool has looked twice", () => (daemon?.pings ?? 0) > 1, 20_000);
+  end();
+  await ann.renew();
+  const { sandboxes } = await ann.list();
+  expect(sandboxes.map(({ state }) => state)).toEqual(["leased"]);
+  const thief = await daemon?.connect();
+  await until("another's is told all the same", () => mesh.provider.removed.includes(sandbox), 20_000);
+  expect(mesh.pool.counters.ended).toEqual({ tampered: 1 });
+  await thief?.close();
 }, 60_000);
 
 /** A pool that looks soon at what lives after it was away. */
@@ -177,28 +132,22 @@ const SOON = { recoveryGraceMs: 500 };
 
 test("a daemon that goes while the pool's own link is down is lost within the grace, and no other is", async () => {
   await using mesh = new TestMesh(await testServer());
-  const network = await cuttable(mesh.server.port);
-  try {
-    const told: string[] = [];
-    const reconnect = { firstMs: 20, baseMs: 50, maxMs: 200 };
-    await mesh.start(SOON, {
-      link: await mesh.server.connect(mesh.server.keys.mintPool(), { urls: [network.url], reconnect }),
-      log: pino({ level: "warn" }, { write: (line) => void told.push(line) }),
-    });
-    const ann = await mesh.caller();
-    const hour = { lease_ms: 3_600_000 };
-    const [lost, kept] = [await ann.lease(hour), await ann.lease(hour)];
-    const { open } = network.block();
-    await until("the pool is away", () => told.some((line) => line.includes('"connected":false')));
-    await mesh.provider.made.get(lost.sandbox)?.daemon.close();
-    open();
-    await until("it is lost", () => mesh.provider.removed.includes(lost.sandbox), 20_000);
-    expect(mesh.pool.counters.ended).toEqual({ disconnected: 1 });
-    const { sandboxes } = await ann.list();
-    expect(sandboxes.find(({ sandbox }) => sandbox === kept.sandbox)?.state).toBe("leased");
-  } finally {
-    network.close();
-  }
+  await using network = await cuttable(mesh.server.port);
+  const { log, warned } = warnings();
+  const way = { urls: [network.url], reconnect: QUICK };
+  const link = await mesh.server.connect(mesh.server.keys.mintPool(), way);
+  await mesh.start(SOON, { link, log });
+  const ann = await mesh.caller();
+  const hour = { lease_ms: 3_600_000 };
+  const [lost, kept] = [await ann.lease(hour), await ann.lease(hour)];
+  const { open } = network.block();
+  await until("the pool is away", () => warned('"connected":false'));
+  await mesh.provider.made.get(lost.sandbox)?.daemon.close();
+  open();
+  await until("it is lost", () => mesh.provider.removed.includes(lost.sandbox), 20_000);
+  expect(mesh.pool.counters.ended).toEqual({ disconnected: 1 });
+  const { sandboxes } = await ann.list();
+  expect(sandboxes.find(({ sandbox }) => sandbox === kept.sandbox)?.state).toBe("leased");
 }, 60_000);
 
 test("while no pool runs one daemon goes and another's key is used: the next pool finds both, and takes no other for either", async () => {

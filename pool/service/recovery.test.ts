@@ -4,12 +4,10 @@ import { expect, test } from "bun:test";
 import { newUuidV7 } from "../../broker/contract/index.ts";
 import { type TestServer, testServer, until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
-import { Caller, SHORT } from "../testing/mesh.ts";
+import { Caller, QUICK, SHORT } from "../testing/mesh.ts";
 import { type PoolProcess, spawnPool } from "../testing/process.ts";
 import { ProviderDouble } from "../testing/provider.ts";
 import { serveProvider } from "../testing/remote.ts";
-
-const QUICK = { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } };
 
 class ProcessMesh implements AsyncDisposable {
   readonly server: TestServer;
@@ -34,7 +32,7 @@ class ProcessMesh implements AsyncDisposable {
   }
 
   async caller(): Promise<Caller> {
-    return new Caller(await this.server.user("acme", "ann", QUICK));
+    return new Caller(await this.server.user("acme", "ann", { reconnect: QUICK }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

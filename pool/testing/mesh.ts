@@ -33,7 +33,7 @@ export const SHORT: Partial<PoolLimits> = {
   reconcileMs: 500,
 };
 
-const QUICK = { firstMs: 20, baseMs: 50, maxMs: 200 };
+export const QUICK = { firstMs: 20, baseMs: 50, maxMs: 200 };
 
 type Ask = Partial<AcquireRequest> & { image?: string };
 

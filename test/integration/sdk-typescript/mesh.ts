@@ -7,14 +7,13 @@ import { join } from "node:path";
 import { type TestServer, testServer } from "../../../broker/server/testing.ts";
 import type { CreateRequest, Listed, Provider, ProviderEvent } from "../../../pool/provider/provider.ts";
 import { type Pool, startPool } from "../../../pool/service/pool.ts";
-import { SHORT } from "../../../pool/testing/mesh.ts";
+import { QUICK, SHORT } from "../../../pool/testing/mesh.ts";
 import { MemoryRecords } from "../../../pool/testing/store.ts";
 import type { ConnectOptions, Mesh } from "../../../sdk/typescript/mod.ts";
 import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
 import { type Cuttable, cuttable } from "../../cuttable.ts";
 
 const DAEMON = join(import.meta.dir, "..", "..", "..", "agent", "main.ts");
-const QUICK = { firstMs: 20, baseMs: 50, maxMs: 200 };
 
 interface Made {
   request: CreateRequest;
