@@ -1,7 +1,7 @@
 // A long output whose way is cut in the middle, at either end or at the server, arrives whole.
 import { expect, test } from "bun:test";
 import { createHash } from "node:crypto";
-import type { CommandStream } from "../../../sdk/typescript/mod.ts";
+import type { CommandStream, Sandbox } from "../../../sdk/typescript/mod.ts";
 import { cuttable } from "../../cuttable.ts";
 import { liveMesh } from "./mesh.ts";
 
@@ -35,30 +35,29 @@ function whole({ end, cuts, got }: Awaited<ReturnType<typeof reading>>): void {
   expect(cuts).toBeGreaterThan(2);
 }
 
+/** `read` reads from a sandbox, and may cut its way there. */
+async function byAWay(read: (box: Sandbox, cut: () => void) => ReturnType<typeof reading>): Promise<void> {
+  await using live = await liveMesh();
+  await using way = await cuttable(live.server.port);
+  const mesh = await live.connect({ url: way.url });
+  whole(await read(await mesh.acquire({ image: "host" }), way.cut));
+}
+
 test(
   "the reader's connection is cut while output streams: not a byte is lost",
-  async () => {
-    await using live = await liveMesh();
-    await using way = await cuttable(live.server.port);
-    const mesh = await live.connect({ url: way.url });
-    const box = await mesh.acquire({ image: "host" });
-    whole(await reading(box.stream(LINE), 15 * MiB, way.cut));
-  },
+  () => byAWay((box, cut) => reading(box.stream(LINE), 15 * MiB, cut)),
   LONG,
 );
 
 test(
   "the reader's connection is cut while it follows a detached command: not a byte is lost",
-  async () => {
-    await using live = await liveMesh();
-    await using way = await cuttable(live.server.port);
-    const mesh = await live.connect({ url: way.url });
-    const box = await mesh.acquire({ image: "host" });
-    const command = await box.start(`read go; ${LINE}`, { stdinOpen: true, outputLimit: 128 * MiB });
-    const following = reading(command.attach(), 15 * MiB, way.cut);
-    await command.stdin.write("\n");
-    whole(await following);
-  },
+  () =>
+    byAWay(async (box, cut) => {
+      const command = await box.start(`read go; ${LINE}`, { stdinOpen: true, outputLimit: 128 * MiB });
+      const following = reading(command.attach(), 15 * MiB, cut);
+      await command.stdin.write("\n");
+      return await following;
+    }),
   LONG,
 );
 
