@@ -3,8 +3,6 @@
 Every path of the image is resolved after pivot_root, so that a symbolic link in an image leads nowhere but into the
 sandbox. The plan is what launcher.ts writes (its type there says what each field is)."""
 
-import contextlib
-import errno
 import json
 import os
 import resource
@@ -12,35 +10,14 @@ import signal
 import stat
 
 import kernel as k
+from refused import Refused, blaming
+from root import OLD, OWN, make_root
+from user import become, usable
 
-OWN = "/.sandmesh"
-OLD = OWN + "/old"
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 MASKED = ("kcore", "keys", "timer_list", "acpi", "scsi", "sched_debug", "latency_stats")
 READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs")
-TOOLS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
-# Whatever was asked for: these are never the image's fault, or the spec's.
-MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-
-
-class Refused(Exception):
-    """What was asked for cannot be: `kind` as in launcher.ts, `field` of the spec."""
-
-    def __init__(self, kind, field, message):
-        super().__init__(message)
-        self.kind, self.field = kind, field
-
-
-@contextlib.contextmanager
-def blaming(kind, field, what):
-    """What the system refuses within is the fault of what was asked for."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno in MACHINES:
-            raise
-        raise Refused(kind, field, f"{what} ({e.strerror})") from None
 
 
 def need_folder(path):
@@ -65,106 +42,6 @@ def enter(plan):
     k.set_hostname(plan["sandbox"])
     if plan["network"] != "host":
         k.loopback_up()
-
-
-def overlay(plan, lowers, target, upper, work):
-    # Names relative to the sandbox's folder: mount's option page is 4 KiB, and a path may hold ':' or ','.
-    options = f"lowerdir={lowers},upperdir={upper},workdir={work}"
-    if plan["userns"]:
-        options += ",userxattr"
-    k.mount(plan["mark"], target, "overlay", k.MS_NODEV, options)
-
-
-def run_tool(name, *arguments):
-    """A program of the machine's, before the root is left. Raises OSError with what it said."""
-    path = next((p for p in (f"{folder}/{name}" for folder in TOOLS) if os.access(p, os.X_OK)), name)
-    said = [(os.POSIX_SPAWN_OPEN, 2, "said", os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)]
-    _, status = os.waitpid(os.posix_spawn(path, (name, *arguments), {}, file_actions=said), 0)
-    if status != 0:
-        with open("said", encoding="utf-8", errors="replace") as f:
-            raise OSError(0, f"{name}: {f.read().strip() or status}")
-
-
-def make_disk(size):
-    """A file system in a sparse file, mounted where only the sandbox's own mount namespace sees it: the kernel frees the
-    loop device with the namespace. Without a journal, since nothing of it outlives the sandbox."""
-    with open("disk.img", "xb") as f:
-        os.truncate(f.fileno(), size)
-    options = "lazy_itable_init=1,nodiscard"
-    run_tool("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-i", "8192", "-E", options, "disk.img")
-    os.mkdir("disk")
-    run_tool("mount", "-n", "-t", "ext4", "-o", "loop,noatime,nodev", "disk.img", "disk")
-
-
-def make_root(plan):
-    os.chdir(plan["folder"])
-    base = ""
-    if plan["disk_bytes"] is not None:
-        make_disk(plan["disk_bytes"])
-        base = "disk/"
-    upper, work = base + "upper", base + "work"
-    os.makedirs("lower", exist_ok=True)
-    for i, lower in enumerate(plan["lowers"]):
-        os.symlink(lower, f"lower/{i}")
-    for d in (upper, work, "root"):
-        os.makedirs(d, mode=0o755, exist_ok=True)
-    os.chmod(upper, 0o755)
-    if plan["fresh"] and not plan["split"]:
-        for d, mode in (("tmp", 0o1777), ("run", 0o755)):
-            os.mkdir(f"{upper}/{d}")
-            os.chmod(f"{upper}/{d}", mode)
-            os.setxattr(f"{upper}/{d}", "trusted.overlay.opaque", b"y")
-    if plan["split"]:
-        make_split_root(plan)
-    else:
-        make_overlay(plan, upper, work)
-    own = "root" + OWN
-    if os.path.islink(own) or (os.path.lexists(own) and not os.path.isdir(own)):
-        raise Refused("image", "spec.image", f"it has {OWN}, which is not a folder")
-    os.makedirs(own, exist_ok=True)
-    k.mount(plan["mark"], own, "tmpfs", k.MS_NOSUID | k.MS_NODEV, "mode=755,size=64k")
-    os.mkdir("root" + OLD)
-    os.chdir("root")
-    k.pivot_root(".", OLD.lstrip("/"))
-    os.chdir("/")
-
-
-def make_overlay(plan, upper, work):
-    """Of a lower folder that it cannot take the kernel says no more than EINVAL or the like, as of an upper one. Whose
-    fault it is, an overlay of an empty folder tells."""
-    try:
-        overlay(plan, ":".join(f"lower/{i}" for i in range(len(plan["lowers"]))), "root", upper, work)
-    except OSError as e:
-        if e.errno in MACHINES:
-            raise
-        os.mkdir("empty")
-        overlay(plan, "empty", "root", upper, work)
-        what = f"it cannot be a root file system, since no overlay takes it ({os.strerror(e.errno)})"
-        cause = "it is one of the kernel's own file systems, ignores case, or is itself an overlay on an overlay"
-        raise Refused("image", "spec.image", f"{what}: {cause}; copy it to a plain folder") from None
-
-
-def make_split_root(plan):
-    """One overlay for each top-level folder: a user namespace may not clone the machine's `/` as a whole. What
-    cannot be read there is an empty folder here."""
-    k.mount("upper", "root", None, k.MS_BIND)
-    base = plan["lowers"][0]
-    skip = {"proc", "sys", "dev", "tmp", "run", "mnt", "media", "lost+found"}
-    for name in os.listdir(base):
-        source, target = os.path.join(base, name), f"root/{name}"
-        if os.path.islink(source):
-            os.symlink(os.readlink(source), target)
-        elif os.path.isdir(source) and name not in skip and not name.startswith("."):
-            os.mkdir(target)
-            os.makedirs(f"split/{name}/upper")
-            os.makedirs(f"split/{name}/work")
-            try:
-                overlay(plan, f"lower/0/{name}", target, f"split/{name}/upper", f"split/{name}/work")
-            except OSError:
-                pass
-    for d, mode in (("tmp", 0o1777), ("run", 0o755)):
-        os.mkdir(f"root/{d}")
-        os.chmod(f"root/{d}", mode)
 
 
 def bind(source, target, flags):
@@ -290,14 +167,6 @@ def open_groups(plan):
     return folder, k.alone(folder)
 
 
-def hand_over_groups(folder, uid, gid):
-    """To a daemon that is not root: the kernel wants the right to write to where a process comes from, too. Limits stay
-    root's."""
-    if uid != 0:
-        for path in (".", "cgroup.procs", "../cgroup.procs"):
-            os.chown(path, uid, gid, dir_fd=folder)
-
-
 def make_world(plan):
     """Returns what open_groups does."""
     make_root(plan)
@@ -313,58 +182,6 @@ def make_world(plan):
     return groups
 
 
-class NoSuchUser(Refused):
-    def __init__(self, message):
-        super().__init__("user", "spec.user", message)
-
-
-def table(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return [line.rstrip("\n").split(":") for line in f if line.count(":") >= 3]
-    except OSError:
-        return []
-
-
-def find_user(wish):
-    """(uid, gid, groups, home) of `name|uid[:group|gid]` by the image's own passwd and group."""
-    name, _, group = (wish or "0").partition(":")
-    groups = table("/etc/group")
-    row = next((r for r in table("/etc/passwd") if len(r) >= 6 and (r[0] == name or r[2] == name)), None)
-    if row is None and not name.isdigit():
-        raise NoSuchUser(f"the image's /etc/passwd has no user {name!r}")
-    uid, gid, home = (int(row[2]), int(row[3]), row[5]) if row else (int(name), 0, "/")
-    if group:
-        found = next((g[2] for g in groups if g[0] == group), group)
-        if not found.isdigit():
-            raise NoSuchUser(f"the image's /etc/group has no group {group!r}")
-        return uid, int(found), [int(found)], home
-    login = row[0] if row else None
-    return uid, gid, [gid] + [int(g[2]) for g in groups if len(g) > 3 and login in g[3].split(",")], home
-
-
-def become(plan, groups):
-    """Drops to what the sandbox may do for ever: capabilities, then the image's or the spec's user."""
-    uid, gid, others, home = find_user(plan["user"])
-    if groups is not None:
-        hand_over_groups(groups[0], uid, gid)
-    keep = set(k.KEPT_CAPABILITIES.values())
-    if plan["network"] == "host":
-        keep.discard(k.KEPT_CAPABILITIES["net_raw"])
-    k.drop_capabilities(keep)
-    if plan["userns"]:
-        if (uid, gid) != (0, 0):
-            only = "a mesh without root has one user alone, the one it runs as, who is root inside"
-            way_out = 'ask for user "0" (-u 0), or run the mesh as root'
-            raise NoSuchUser(f"it is to run as user {plan['user']!r}, but {only}: {way_out}")
-    else:
-        os.setgroups(others)
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    k.set_capabilities(keep if uid == 0 else ())
-    return home
-
-
 def start_entrypoint(entrypoint):
     """The image's own program, beside the daemon and a child of it. That it cannot be run is told in the log only."""
     if os.fork() != 0:
@@ -377,18 +194,6 @@ def start_entrypoint(entrypoint):
         os.write(2, f"entrypoint {entrypoint['argv'][0]}: {e.strerror}\n".encode())
     finally:
         os._exit(127)
-
-
-def usable(home):
-    """`home`, or /tmp where it may not be entered: without root on the machine, the image's /root is the machine's
-    root's. A file in it is looked for, since access(2) grants what overlayfs then refuses."""
-    try:
-        os.lstat(os.path.join(home, ".profile"))
-    except PermissionError:
-        return "/tmp"
-    except OSError:
-        pass
-    return home
 
 
 def run(plan, errors, log):
@@ -426,7 +231,7 @@ def run(plan, errors, log):
         report(errors, e.kind, 0, str(e), e.field)
     except OSError as e:
         report(errors, "system", e.errno or 0, f"{e.strerror}{': ' + str(e.filename) if e.filename else ''}")
-    except BaseException as e:  # a fault of this file: it must reach the pool, not be lost
+    except BaseException as e:  # a fault of ours: it must reach the pool, not be lost
         report(errors, "fault", 0, repr(e))
     os._exit(127)
 
