@@ -69,12 +69,6 @@ describe("cp to a fifo", () => {
 });
 
 describe("cp from a pipe", () => {
-  /** A shell line in which `sandmesh` is the program. */
-  const line = (script: string) =>
-    run(["bash", "-c", `sandmesh() { ${PROGRAM.map((word) => `"${word}"`).join(" ")} "$@"; }; ${script}`], {
-      env: { SANDMESH_HOME: here.home },
-    });
-
   test("puts its bytes into a file, and no link that leads nowhere in the sandbox", async () => {
     const id = await here.acquired();
     const own = join(here.scratch, "own-link");
@@ -92,12 +86,12 @@ describe("cp from a pipe", () => {
       [`sandmesh cp /dev/stdin ${id}:/tmp/x < /dev/null`, ""],
     ] as const) {
       await here.sandmesh("exec", id, "--", "rm -f /tmp/x");
-      const { code, stderr } = await line(script);
+      const { code, stderr } = await here.line(script);
       const got = await here.sandmesh("exec", id, "--", "stat -c %F /tmp/x; cat /tmp/x");
       const kind = wanted === "" ? "regular empty file" : "regular file";
       expect([script, code, stderr, got.stdout]).toEqual([script, 0, "", `${kind}\n${wanted}`]);
     }
-    await line(`sandmesh cp <(seq 500000) ${id}:/tmp/seq`);
+    await here.line(`sandmesh cp <(seq 500000) ${id}:/tmp/seq`);
     const sum = "stat -c %a /tmp/seq; sha256sum < /tmp/seq; seq 500000 | sha256sum";
     const [mode, got, all] = (await here.sandmesh("exec", id, "--", sum)).stdout.trim().split("\n");
     expect([mode, got]).toEqual(["644", all]);
@@ -110,7 +104,7 @@ describe("cp from a pipe", () => {
     await symlink("nowhere", dangling);
     expect((await here.sandmesh("cp", dangling, `${id}:/tmp/dangling`)).code).toBe(0);
     expect((await here.sandmesh("exec", id, "--", "readlink /tmp/dangling")).stdout).toBe("nowhere\n");
-    const closed = await line(`sandmesh cp /dev/fd/77 ${id}:/tmp/closed`);
+    const closed = await here.line(`sandmesh cp /dev/fd/77 ${id}:/tmp/closed`);
     expect([closed.code, closed.stderr]).toEqual([
       1,
       expect.stringContaining("/dev/fd/77, on this machine: ENOENT"),
@@ -205,9 +199,8 @@ test("a reader of our output that reads nothing keeps no signal from being heard
 describe("a credential", () => {
   test("that comes by a pipe is good for every command", async () => {
     for (const words of ["ps", "context pool", "run host -- true"]) {
-      const line = `${PROGRAM_WORDS} --creds <(cat ${here.home}/credentials.creds) ${words}`;
-      const env = { SANDMESH_HOME: here.home, XDG_CONFIG_HOME: here.scratch };
-      const ran = await run(["bash", "-c", line], { env });
+      const creds = `<(cat ${here.home}/credentials.creds)`;
+      const ran = await here.line(`XDG_CONFIG_HOME=${here.scratch} sandmesh --creds ${creds} ${words}`);
       expect([words, ran.code, ran.stderr.includes("sandmesh:")]).toEqual([words, 0, false]);
     }
   });

@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, PROGRAM, PROGRAM_WORDS, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -141,15 +141,13 @@ describe("cp of names, links and times", () => {
 
   test("a name that is no UTF-8 can be an argument, of this machine; one in the sandbox is refused by name", async () => {
     const id = await here.acquired();
-    const script = `cd "$SCRATCH"; odd=$(printf 'odd\\377'); echo odd > "$odd"; mkdir "d$odd"; echo in > "d$odd/file"
-      for each in "$odd" "d$odd"; do ${PROGRAM_WORDS} cp "$each" ${id}:/tmp || exit; done
-      ${PROGRAM_WORDS} cp "$odd" "${id}:/tmp/new$odd" && ${PROGRAM_WORDS} cp ${id}:/tmp/dodd "back$odd"; cat "back$odd"
-      ${PROGRAM_WORDS} exec ${id} -- 'cd /tmp; cat odd* newodd* dodd*/*'
-      ${PROGRAM_WORDS} cp "${id}:/tmp/$odd" .; echo $?`;
+    const script = `cd "${here.scratch}"; odd=$(printf 'odd\\377'); echo odd > "$odd"; mkdir "d$odd"; echo in > "d$odd/file"
+      for each in "$odd" "d$odd"; do sandmesh cp "$each" ${id}:/tmp || exit; done
+      sandmesh cp "$odd" "${id}:/tmp/new$odd" && sandmesh cp ${id}:/tmp/dodd "back$odd"; cat "back$odd"
+      sandmesh exec ${id} -- 'cd /tmp; cat odd* newodd* dodd*/*'
+      sandmesh cp "${id}:/tmp/$odd" .; echo $?`;
     await here.sandmesh("exec", id, "--", "echo plain > /tmp/dodd");
-    const ran = await run(["bash", "-c", script], {
-      env: { SANDMESH_HOME: here.home, SCRATCH: here.scratch },
-    });
+    const ran = await here.line(script);
     expect(ran.stdout).toBe("plain\nodd\nodd\nin\n2\n");
     expect(ran.stderr).toMatch(/^sandmesh: invalid_request: .*UTF-8.*\n$/);
     await here.sandmesh("release", id);

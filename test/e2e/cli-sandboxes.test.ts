@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, PROGRAM, PROGRAM_WORDS, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, ROOT } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -282,12 +282,7 @@ describe("logs of a command that runs", () => {
     expect([text.code, text.stdout.endsWith("\n300000\n")]).toEqual([0, true]);
     const json = JSON.parse((await here.sandmesh("--json", "logs", id, command)).stdout);
     expect(json).toMatchObject({ id: command, running: true, stdout: text.stdout, stderr_base64: "/w==" });
-    const cut = await run(
-      ["bash", "-c", `${PROGRAM_WORDS} logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`],
-      {
-        env: { SANDMESH_HOME: here.home },
-      },
-    );
+    const cut = await here.line(`sandmesh logs ${id} ${command} | head -1; echo \${PIPESTATUS[0]}`);
     expect([cut.stdout, cut.stderr]).toEqual(["1\n141\n", ""]);
     await here.sandmesh("release", id);
   });

@@ -8,7 +8,7 @@ import { addKubernetes } from "../../deploy/commands/kubernetes.ts";
 import { addConfig, addDoctor, addDown, addUp, addVersion } from "../../deploy/commands/mesh.ts";
 import { createProgram } from "../../sdk/cli/program.ts";
 import { onOneMesh } from "./one-mesh.ts";
-import { PROGRAM, PROGRAM_WORDS, run } from "./program.ts";
+import { PROGRAM } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -63,12 +63,7 @@ describe("run", () => {
   });
 
   test("a reader that goes away, as head does, is no crash; the command and the sandbox are ended", async () => {
-    const ran = await run(
-      ["bash", "-c", `${PROGRAM_WORDS} run host -- yes | head -1; echo \${PIPESTATUS[0]}`],
-      {
-        env: { SANDMESH_HOME: here.home },
-      },
-    );
+    const ran = await here.line(`sandmesh run host -- yes | head -1; echo \${PIPESTATUS[0]}`);
     expect([ran.stdout, ran.stderr]).toEqual(["y\n141\n", ""]);
     expect((await here.sandmesh("ps", "--ids")).stdout.trim()).toBe("");
   });
@@ -96,9 +91,7 @@ describe("run", () => {
     };
     for (const [code, lines] of Object.entries(commands))
       for (const line of lines) {
-        const ran = await run(["bash", "-c", `${PROGRAM_WORDS} ${line} > /dev/full`], {
-          env: { SANDMESH_HOME: here.home },
-        });
+        const ran = await here.line(`sandmesh ${line} > /dev/full`);
         expect([line, ran.code, ran.stderr]).toEqual([
           line,
           Number(code),
@@ -111,11 +104,8 @@ describe("run", () => {
   });
 
   test("without a stdout nothing is kept that could not be named, where /dev/null is nobody's loss", async () => {
-    const acquire = `${PROGRAM_WORDS} acquire host`;
     const acquired = async (redirection: string) => {
-      const ran = await run(["bash", "-c", `${acquire} ${redirection}`], {
-        env: { SANDMESH_HOME: here.home },
-      });
+      const ran = await here.line(`sandmesh acquire host ${redirection}`);
       const kept = (await here.sandmesh("ps", "--ids")).stdout.trim().split("\n").filter(Boolean);
       if (kept.length > 0) await here.sandmesh("release", ...kept);
       return { ...ran, kept: kept.length };
@@ -305,15 +295,12 @@ describe("usage", () => {
   test("an argument or variable that is no UTF-8 does not arrive as another one", async () => {
     const bad = "$'a\\xff'";
     for (const [line, code] of [
-      [`run host -- printf %s ${bad}`, 125],
-      [`run -e K=${bad} host true`, 125],
-      [`K=${bad} run -e K host true`, 125],
-      [`ps --run ${bad}`, 2],
+      [`sandmesh run host -- printf %s ${bad}`, 125],
+      [`sandmesh run -e K=${bad} host true`, 125],
+      [`K=${bad} sandmesh run -e K host true`, 125],
+      [`sandmesh ps --run ${bad}`, 2],
     ] as const) {
-      const [, variable = "", words = ""] = /^(K=\S+ )?(.*)$/.exec(line) ?? [];
-      const ran = await run(["bash", "-c", `${variable}${PROGRAM_WORDS} ${words}`], {
-        env: { SANDMESH_HOME: here.home },
-      });
+      const ran = await here.line(line);
       expect([line, ran.code, ran.stderr]).toEqual([line, code, expect.stringContaining("no UTF-8")]);
     }
     const kept = await here.sandmesh("run", "host", "--", "printf", "%s", "a\ufffd");

@@ -3,11 +3,13 @@ import { afterAll, beforeAll, expect, setDefaultTimeout } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type LocalMesh, localMesh } from "./program.ts";
+import { type LocalMesh, localMesh, PROGRAM_WORDS, type Ran, run } from "./program.ts";
 
 /** One mesh, and one folder of its own, for all tests of a file. */
 export interface Here extends Pick<LocalMesh, "home" | "sandmesh" | "sandmeshWith"> {
   scratch: string;
+  /** A line of bash in which `sandmesh` is the program. */
+  line(script: string): Promise<Ran>;
   /** The id of a sandbox that is kept. */
   acquired(): Promise<string>;
 }
@@ -38,6 +40,10 @@ export function onOneMesh(): Here {
     },
     sandmesh: (...args) => there().sandmesh(...args),
     sandmeshWith: (options, ...args) => there().sandmeshWith(options, ...args),
+    line: (script) =>
+      run(["bash", "-c", `sandmesh() { ${PROGRAM_WORDS} "$@"; }; ${script}`], {
+        env: { SANDMESH_HOME: there().home },
+      }),
     async acquired() {
       const { stdout, code, stderr } = await there().sandmesh("acquire", "host");
       expect({ code, stderr }).toMatchObject({ code: 0 });
