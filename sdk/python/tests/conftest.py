@@ -165,11 +165,19 @@ async def until_async(what: str, holds: Callable[[], object], within: float = 20
         await asyncio.sleep(0.02)
 
 
-def run_program(backend: Backend, source: str, **environment: str) -> subprocess.Popen[str]:
-    env = {**backend.environment, **environment}
-    return subprocess.Popen([sys.executable, "-c", source], env=env, stdout=subprocess.PIPE, text=True)
+def run_program(backend: Backend, source: str, **pipes: int) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", source]
+    return subprocess.Popen(argv, env=backend.environment, stdout=subprocess.PIPE, text=True, **pipes)
 
 
 def first_line(program: subprocess.Popen[str]) -> str:
     assert program.stdout is not None
     return program.stdout.readline().strip()
+
+
+def run_to_its_end(backend: Backend, source: str, *, says: str, status: int = 0) -> None:
+    """A program that says so, ends so, and has left nothing by then."""
+    program = run_program(backend, source)
+    assert first_line(program) == says
+    assert program.wait(30) == status
+    assert backend.made == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import Backend, first_line, run_program, until_async
+from conftest import Backend, run_program, run_to_its_end, until_async
 
 import sandmesh
 
@@ -90,7 +90,7 @@ def test_closing_in_another_loop_is_told_and_leaves_what_is_held_to_the_exit(loc
 
 
 def test_a_close_that_is_cut_short_is_finished_at_the_exit(backend: Backend) -> None:
-    program = run_program(
+    run_to_its_end(
         backend,
         "import asyncio, sandmesh\n"
         "async def main():\n"
@@ -102,30 +102,5 @@ def test_a_close_that_is_cut_short_is_finished_at_the_exit(backend: Backend) -> 
         "    await asyncio.sleep(0)  # it has begun, and sent nothing\n"
         "    print('closing', flush=True)\n"
         "asyncio.run(main())\n",
+        says="closing",
     )
-    assert first_line(program) == "closing"
-    assert program.wait(30) == 0
-    assert backend.made == []
-
-
-def test_what_a_close_could_not_release_is_released_at_the_exit_where_the_server_is_back(own_backend: Backend) -> None:
-    program = run_program(
-        own_backend,
-        "import sandmesh.closing, time\n"
-        "sandmesh.closing.ABSENT_S = 1.0\n"
-        "mesh = sandmesh.sync.connect()\n"
-        "mesh.acquire('host')\n"
-        "renewer = mesh._mesh._renewer\n"
-        "while renewer._caller is None: time.sleep(0.01)\n"
-        "print('holding', flush=True)\n"
-        "while renewer._caller.link.connected: time.sleep(0.01)\n"
-        "try: mesh.close()\n"
-        "except sandmesh.ConnectionError: print('told', flush=True)\n"
-        "while not renewer._caller.link.connected: time.sleep(0.01)\n",
-    )
-    assert first_line(program) == "holding"
-    own_backend.order("kill_server")
-    assert first_line(program) == "told"
-    own_backend.order("restart_server")
-    assert program.wait(40) == 0
-    assert own_backend.made == []

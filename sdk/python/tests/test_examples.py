@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Backend, until
+from conftest import Backend, first_line, run_program, until
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAID = {
@@ -64,12 +64,9 @@ def test_a_signal_made_an_exit_leaves_nothing(local: Backend) -> None:
     source = (EXAMPLES / "without_await.py").read_text().replace('"seq 3"', '"echo up; sleep 600"')
     source = source.replace("print(*(line for", "print(*(print(chunk.text, flush=True) for")
     source = source.replace(" for line in chunk.text.split()))", "))")
-    program = subprocess.Popen(
-        [sys.executable, "-u", "-c", source], env=local.environment, stdout=subprocess.PIPE, text=True
-    )
-    assert program.stdout is not None
+    program = run_program(local, source)
     try:
-        until("the command runs", lambda: program.stdout is not None and program.stdout.readline() == "up\n")
+        until("the command runs", lambda: first_line(program) == "up")
         program.send_signal(signal.SIGTERM)
         assert program.wait(30) == 143
         assert local.made == []

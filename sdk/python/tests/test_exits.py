@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
+from subprocess import PIPE
 
 import pytest
-from conftest import Backend, first_line, run_program, until
+from conftest import Backend, first_line, run_program, run_to_its_end, until
 
 
 def test_a_killed_process_leaves_nothing_when_its_lease_lapses(backend: Backend) -> None:
@@ -32,38 +31,38 @@ def test_a_killed_process_leaves_nothing_when_its_lease_lapses(backend: Backend)
 
 
 @pytest.mark.parametrize(
-    "way",
+    ("way", "status"),
     [
-        "pass",
-        "raise SystemExit(3)",
-        "raise ValueError('a bug of the trainer')",
+        ("pass", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise ValueError('a bug of the trainer')", 1),
     ],
 )
-def test_a_process_that_ends_without_closing_leaves_nothing_before_it_is_gone(backend: Backend, way: str) -> None:
-    program = run_program(
+def test_a_process_that_ends_without_closing_leaves_nothing_before_it_is_gone(
+    backend: Backend, way: str, status: int
+) -> None:
+    run_to_its_end(
         backend,
         "import sandmesh\n"
         "mesh = sandmesh.sync.connect()\n"
         "boxes = [mesh.acquire('host') for _ in range(3)]\n"
         f"print(len(boxes), flush=True)\n{way}\n",
+        says="3",
+        status=status,
     )
-    assert first_line(program) == "3"
-    assert program.wait(30) is not None
-    assert backend.made == []
 
 
 def test_an_async_program_that_forgets_to_close_leaves_nothing(backend: Backend) -> None:
-    program = run_program(
+    run_to_its_end(
         backend,
         "import asyncio, sandmesh\n"
         "async def main():\n"
         "    mesh = await sandmesh.connect()\n"
-        "    print((await mesh.acquire('host')).id, flush=True)\n"
+        "    await mesh.acquire('host')\n"
+        "    print('holding', flush=True)\n"
         "asyncio.run(main())\n",
+        says="holding",
     )
-    assert first_line(program)
-    assert program.wait(30) is not None
-    assert backend.made == []
 
 
 ACQUIRING = """
@@ -123,14 +122,7 @@ ENDS = {"exit": 3, "exception": 1, "SIGTERM": 143, "SIGINT": -signal.SIGINT}
 )
 def test_what_is_being_acquired_is_not_left_by_a_process_that_ends(backend: Backend, program: str, way: str) -> None:
     backend.order("script", boot="never", remove_failures=2)
-    with subprocess.Popen(
-        [sys.executable, "-c", ACQUIRING + program % way],
-        env=backend.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with run_program(backend, ACQUIRING + program % way, stdin=PIPE, stderr=PIPE) as process:
         try:
             assert first_line(process) == "acquiring"
             until("they are created", lambda: len(backend.made) == 4)
@@ -177,10 +169,7 @@ async def main_within():
 def test_a_signal_whose_handler_exits_ends_a_program_that_waits_for_commands_at_once_and_without_complaints(
     local: Backend, program: str
 ) -> None:
-    argv = [sys.executable, "-c", f"{EXECUTING}asyncio.run({program}())"]
-    with subprocess.Popen(
-        argv, env=local.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with run_program(local, f"{EXECUTING}asyncio.run({program}())", stderr=PIPE) as process:
         try:
             assert first_line(process) == "running"
             process.send_signal(signal.SIGTERM)
@@ -191,31 +180,49 @@ def test_a_signal_whose_handler_exits_ends_a_program_that_waits_for_commands_at_
     assert local.made == []
 
 
-def test_an_exit_while_a_server_that_has_a_name_is_away_releases_once_it_is_back(own_backend: Backend) -> None:
-    url = own_backend.environment["SANDMESH_URL"].replace("127.0.0.1", "localhost")
-    assert "localhost" in url
-    program = run_program(
-        own_backend,
-        "import atexit, time, sandmesh\n"
-        "mesh = sandmesh.sync.connect()\n"
-        "mesh.acquire('host')\n"
-        "renewer = mesh._mesh._renewer\n"
-        "while renewer._caller is None: time.sleep(0.01)\n"
-        "print('holding', flush=True)\n"
-        "while renewer._caller.link.connected: time.sleep(0.01)\n"
-        "atexit.register(print, 'exiting', flush=True)  # before the release: the last one first\n",
-        SANDMESH_URL=url,
-    )
+CUT_OFF = """
+import atexit, time, sandmesh
+mesh = sandmesh.sync.connect()
+mesh.acquire("host")
+renewer = mesh._mesh._renewer
+while renewer._caller is None: time.sleep(0.01)
+print("holding", flush=True)
+while renewer._caller.link.connected: time.sleep(0.01)
+"""
+
+
+def end_cut_off(own_backend: Backend, end: str, *, says: str) -> None:
+    """A program that holds a sandbox, ends so while the server is away, which is back once it ``says`` so, and has left
+    nothing by its end."""
+    program = run_program(own_backend, CUT_OFF + end)
     assert first_line(program) == "holding"
     own_backend.order("kill_server")
-    assert first_line(program) == "exiting"
+    assert first_line(program) == says
     own_backend.order("restart_server")
     assert program.wait(40) == 0
     assert own_backend.made == []
 
 
+def test_an_exit_while_a_server_that_has_a_name_is_away_releases_once_it_is_back(own_backend: Backend) -> None:
+    own_backend.url = own_backend.url.replace("127.0.0.1", "localhost")
+    assert "localhost" in own_backend.url
+    # Before the release: the last one first.
+    end_cut_off(own_backend, "atexit.register(print, 'exiting', flush=True)", says="exiting")
+
+
+def test_what_a_close_could_not_release_is_released_at_the_exit_where_the_server_is_back(own_backend: Backend) -> None:
+    end_cut_off(
+        own_backend,
+        "sandmesh.closing.ABSENT_S = 1.0\n"
+        "try: mesh.close()\n"
+        "except sandmesh.ConnectionError: print('told', flush=True)\n"
+        "while not renewer._caller.link.connected: time.sleep(0.01)\n",
+        says="told",
+    )
+
+
 def test_ctrl_c_in_a_blocking_step_that_is_the_last_of_the_block_leaves_nothing(backend: Backend) -> None:
-    program = run_program(
+    run_to_its_end(
         backend,
         "import asyncio, signal, sandmesh\n"
         "async def main():\n"
@@ -224,10 +231,9 @@ def test_ctrl_c_in_a_blocking_step_that_is_the_last_of_the_block_leaves_nothing(
         "        print('holding', flush=True)\n"
         "        signal.raise_signal(signal.SIGINT)  # asyncio cancels the end of the block\n"
         "asyncio.run(main())\n",
+        says="holding",
+        status=-signal.SIGINT,
     )
-    assert first_line(program) == "holding"
-    assert program.wait(30) == -signal.SIGINT
-    assert backend.made == []
 
 
 def test_ctrl_c_in_the_sync_twin_leaves_nothing(backend: Backend) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Backend, first_line, run_program
+from conftest import Backend, run_to_its_end
 
 WORKERS = """
 import asyncio, multiprocessing, signal, sys
@@ -86,7 +86,7 @@ def test_a_worker_that_ends_in_order_leaves_nothing_of_its_own_and_its_parents_l
 
 
 def test_a_forked_child_does_not_release_what_its_parent_holds(backend: Backend) -> None:
-    program = run_program(
+    run_to_its_end(
         backend,
         "import os, sys, sandmesh\n"
         "with sandmesh.sync.connect() as mesh:\n"
@@ -96,6 +96,5 @@ def test_a_forked_child_does_not_release_what_its_parent_holds(backend: Backend)
         "        sys.exit(0)\n"
         "    os.waitpid(child, 0)\n"
         "    print([view.state for view in mesh.list()], flush=True)\n",
+        says="['leased']",
     )
-    assert first_line(program) == "['leased']"
-    assert program.wait(30) is not None
