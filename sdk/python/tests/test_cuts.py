@@ -34,7 +34,6 @@ class Way:
     def __init__(self, port: int) -> None:
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
-        self.url = ""
 
     async def lead(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
@@ -55,12 +54,14 @@ class Way:
 
 
 @asynccontextmanager
-async def cuttable(url: str) -> AsyncIterator[Way]:
-    way = Way(int(url.rsplit(":", 1)[1]))
+async def cuttable(backend: Backend) -> AsyncIterator[tuple[Way, sandmesh.Sandbox]]:
+    """A sandbox that is reached by that way."""
+    way = Way(int(backend.url.rsplit(":", 1)[1]))
     server = await asyncio.start_server(way.lead, "127.0.0.1", 0)
-    way.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        yield way
+        async with sandmesh.connect(url, backend.credentials) as mesh, await mesh.acquire("host") as box:
+            yield way, box
     finally:
         server.close()
         way.cut()
@@ -85,21 +86,13 @@ async def read_whole(stream: sandmesh.CommandStream, every: int, at: Callable[[]
 
 @pytest.mark.limit(120)
 async def test_a_cut_connection_of_the_reader_loses_no_byte(local: Backend) -> None:
-    async with (
-        cuttable(local.url) as way,
-        sandmesh.connect(way.url, local.credentials) as mesh,
-        await mesh.acquire("host") as box,
-    ):
+    async with cuttable(local) as (way, box):
         await read_whole(box.stream(LINE), 20 * MIB, way.cut)
 
 
 @pytest.mark.limit(120)
 async def test_a_cut_connection_of_who_follows_a_detached_command_loses_no_byte(local: Backend) -> None:
-    async with (
-        cuttable(local.url) as way,
-        sandmesh.connect(way.url, local.credentials) as mesh,
-        await mesh.acquire("host") as box,
-    ):
+    async with cuttable(local) as (way, box):
         command = await box.start(f"read go; {LINE}", stdin_open=True, output_limit="128MiB")
         following = asyncio.ensure_future(read_whole(command.attach(), 20 * MIB, way.cut))
         await command.stdin.write("\n")
