@@ -212,11 +212,14 @@ async def test_a_tar_stream_goes_both_ways_and_an_append_may_be_long(local: Back
         assert (await files.search("y", "/tmp/b/lines", limit=2)).more is True
 
 
-async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thread(
-    local: Backend, tmp_path: Path
-) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thread(local: Backend, fifo: Path) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         await box.exec("seq 500000 > /tmp/seq", check=True)
         downloading = asyncio.create_task(box.files.download("/tmp/seq", fifo))
@@ -233,10 +236,8 @@ async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thre
 
 
 async def test_what_comes_by_a_pipe_is_a_file_there_and_its_writer_is_waited_for_by_no_thread(
-    local: Backend, tmp_path: Path
+    local: Backend, fifo: Path
 ) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         uploading = asyncio.create_task(box.files.upload(fifo, "/tmp/seq"))
         writer = await asyncio.create_subprocess_shell(f"(seq 250000; sleep 1; seq 250001 500000) > {fifo}")
