@@ -9,7 +9,8 @@ import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
 import { sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
-import { describeLeft, down, nothingLeft, up } from "../local/up.ts";
+import { describeLeft, nothingLeft } from "../local/left.ts";
+import { down, up } from "../local/up.ts";
 
 /** Bun says "unknown" where the environment names no user, as in most containers. */
 function loginName(): string {

@@ -1,18 +1,32 @@
 // What a one-machine mesh has left behind, counted from the kernel and the disk; and clearing it after a kill.
 import { join } from "node:path";
 import { type Logger, pino } from "pino";
+import * as v from "valibot";
 import { createLocalProvider, leftovers } from "../../pool/provider/local/index.ts";
+import { counted } from "../../sdk/cli/output.ts";
 import { type HomePaths, removeOwn, runningSupervisor } from "./home.ts";
 import { endServices } from "./services.ts";
 
 /** Where `bash deploy/setup` builds the daemon. */
 export const DAEMON_DIR = join(import.meta.dir, "..", "..", "dist", "daemon");
 
-export interface LeftOnMachine {
-  sandboxes: number;
-  processes: number;
-  mounts: number;
-}
+export const Left = v.object({
+  sandboxes: v.number(),
+  processes: v.number(),
+  mounts: v.number(),
+  /** null: not known, since the pool could not be asked. */
+  leases: v.nullable(v.number()),
+});
+export type Left = v.InferOutput<typeof Left>;
+export type LeftOnMachine = Omit<Left, "leases">;
+
+/** What is not known counts as left. */
+export const nothingLeft = (left: Left | LeftOnMachine): boolean =>
+  Object.values(left).every((count) => count === 0);
+
+/** The line that proves an orderly end. */
+export const describeLeft = (left: Left): string =>
+  `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${left.leases === null ? "leases not known" : counted(left.leases, "lease")}`;
 
 export async function leftBehind(paths: HomePaths): Promise<LeftOnMachine> {
   const { sandboxes, processes, mounts, services } = await leftovers(paths.local);

@@ -1,8 +1,9 @@
 // A mesh for as long as something of this process runs: quickstart's, and the benchmarks'.
 import { constants } from "node:os";
 import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
+import type { Left } from "./left.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
-import { down, type Left, up } from "./up.ts";
+import { down, up } from "./up.ts";
 
 export interface OwnMesh {
   home: string;

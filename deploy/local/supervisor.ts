@@ -21,7 +21,7 @@ import { type Server, startServer } from "../../broker/server/index.ts";
 import { askPool, drain, TENANT, untilPoolAnswers } from "./ask-pool.ts";
 import { type Child, keepRunning, lastLine } from "./child.ts";
 import { claimHome, claimOf, endsWithMesh, type HomePaths, homePaths, makeHome } from "./home.ts";
-import { clearLeft, endLocal, leftBehind, localSettings } from "./left.ts";
+import { clearLeft, endLocal, type Left, leftBehind, localSettings, nothingLeft } from "./left.ts";
 
 const OPERATOR = "operator";
 const ROOT = join(import.meta.dir, "..", "..");
@@ -222,7 +222,8 @@ class Mesh {
     await endLocal(this.#paths, this.#log).catch((error) => {
       this.#log.error({ error: toSandmeshError(error).message }, "could not end the local provider");
     });
-    const left = { ...(await leftBehind(this.#paths)), leases };
+    const onMachine = await leftBehind(this.#paths);
+    const left: Left = { ...onMachine, leases };
     await this.#server?.stop();
     this.#log.info(left, "down");
     const { home } = this.#paths;
@@ -231,8 +232,7 @@ class Mesh {
       if (claimOf(this.#paths) === "nobody's") this.#remove(home);
       return;
     }
-    const isEmpty = left.sandboxes + left.processes + left.mounts === 0;
-    if (this.#orphaned && this.#options.temporary && isEmpty) return this.#remove(home);
+    if (this.#orphaned && this.#options.temporary && nothingLeft(onMachine)) return this.#remove(home);
     writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
     for (const file of endsWithMesh(this.#paths)) this.#remove(file);
   }

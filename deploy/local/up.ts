@@ -12,7 +12,6 @@ import {
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
 import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
-import { counted } from "../../sdk/cli/output.ts";
 import { lastLine } from "./child.ts";
 import {
   endsWithMesh,
@@ -23,7 +22,7 @@ import {
   removeOwn,
   runningSupervisor,
 } from "./home.ts";
-import { clearLeft, DAEMON_DIR, leftBehind } from "./left.ts";
+import { clearLeft, DAEMON_DIR, Left, type LeftOnMachine, leftBehind } from "./left.ts";
 import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 
@@ -38,22 +37,6 @@ const NEEDED_BYTES = 1024 ** 2;
 
 /** Supervisors that live as long as this process: their stdin's other end must not be collected before. */
 const owned = new Set<Bun.Subprocess>();
-
-export const Left = v.object({
-  sandboxes: v.number(),
-  processes: v.number(),
-  mounts: v.number(),
-  /** null: not known, since the pool could not be asked. */
-  leases: v.nullable(v.number()),
-});
-export type Left = v.InferOutput<typeof Left>;
-
-/** What is not known counts as left. */
-export const nothingLeft = (left: Left): boolean => Object.values(left).every((count) => count === 0);
-
-/** The line that proves an orderly end. */
-export const describeLeft = (left: Left): string =>
-  `left behind: ${counted(left.sandboxes, "sandbox")}, ${counted(left.processes, "process")}, ${counted(left.mounts, "mount")}, ${left.leases === null ? "leases not known" : counted(left.leases, "lease")}`;
 
 /** undefined while it is not there yet; it appears whole. Throws FileError where it is damaged: nobody would mend it. */
 function readAddress(paths: HomePaths): MeshAddress | undefined {
@@ -171,7 +154,7 @@ export async function down(home: string): Promise<Left> {
 }
 
 /** Counted here, not believed: also what the mesh itself consists of. */
-async function allLeft(paths: HomePaths): Promise<Omit<Left, "leases">> {
+async function allLeft(paths: HomePaths): Promise<LeftOnMachine> {
   const left = await leftBehind(paths);
   return { ...left, processes: left.processes + countServices(paths) };
 }

@@ -2,9 +2,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { describeLeft, type Left, nothingLeft } from "../../deploy/local/left.ts";
 import { withMesh } from "../../deploy/local/own.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
-import { describeLeft, type Left, nothingLeft } from "../../deploy/local/up.ts";
 import { failedBy } from "../../sdk/cli/context.ts";
 import { tellByWrites, write } from "../../sdk/cli/output.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";

@@ -103,7 +103,7 @@ test.each([
 test("a signal that comes while a mesh is ended waits for its end", async () => {
   const program = `
     import { withMesh } from "./deploy/local/own.ts";
-    import { describeLeft } from "./deploy/local/up.ts";
+    import { describeLeft } from "./deploy/local/left.ts";
     const home = process.env.SANDMESH_HOME;
     await withMesh({ home, down: (left) => console.log(describeLeft(left)) }, async () => console.log("used"));`;
   const { child, said, heard } = await begin({ argv: [process.execPath, "-e", program], works: /^used$/ });

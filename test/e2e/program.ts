@@ -3,8 +3,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
+import type { Left } from "../../deploy/local/left.ts";
 import type { UpOptions } from "../../deploy/local/supervisor.ts";
-import { down, type Left, up } from "../../deploy/local/up.ts";
+import { down, up } from "../../deploy/local/up.ts";
 
 export const ROOT = join(import.meta.dir, "..", "..");
 /** Its first words. */
