@@ -8,6 +8,7 @@ import { ConnectionError, decode, errnoOf } from "../contract/index.ts";
 import { writePrivate } from "../credentials/private-file.ts";
 import { findServerBinary, inPath } from "./binary.ts";
 import { type ClusterSettings, formatConfig } from "./config.ts";
+import { endingWithUs } from "./ending.ts";
 import type { KeyRing } from "./keyring.ts";
 import { keepKeys } from "./keys-file.ts";
 import { keyRingOf, type OperatorKeys, signAccount, signOperatorJwts } from "./operator.ts";
@@ -142,8 +143,8 @@ const SHARE = String(Math.max(1, availableParallelism() >> 1));
 const GARBAGE = "400";
 
 function launch(binary: string, config: string): { child: ChildProcess; exited: Promise<Exit> } {
-  const setpriv = inPath("setpriv");
-  const command = [...(setpriv ? [setpriv, "--pdeathsig", "KILL"] : []), binary, "-c", config];
+  const server = [binary, "-c", config];
+  const command = inPath("setpriv") === undefined ? server : endingWithUs(server);
   const child = spawn("/bin/sh", ["-c", WRAPPER, "nats-server", ...command], {
     // A session of its own: Ctrl-C at the owner's terminal is the owner's to handle, in its order.
     detached: true,

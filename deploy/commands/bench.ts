@@ -2,11 +2,11 @@
 // words.
 import { join } from "node:path";
 import { Command, Option } from "commander";
+import { endingWithUs } from "../../broker/server/ending.ts";
 import { globalsOf, hereOnly } from "../../sdk/cli/context.ts";
 import { addHelp, addNotes } from "../../sdk/cli/help.ts";
 import { parseSome } from "../../sdk/cli/units.ts";
 import { ENDING_SIGNALS } from "../../sdk/typescript/exit.ts";
-import { endingWithUs } from "../local/child.ts";
 
 type Flag = readonly [flags: string, about: string, byDefault?: number | undefined, not?: string];
 

@@ -1,5 +1,6 @@
 // A child process that is started again whenever it ends, until it is told to stop.
 import { closeSync, openSync, readFileSync } from "node:fs";
+import { endingWithUs } from "../../broker/server/ending.ts";
 
 export interface ChildOptions {
   argv: string[];
@@ -22,15 +23,6 @@ export interface Child {
 const FIRST_BACKOFF_MS = 100;
 const LONGEST_BACKOFF_MS = 5_000;
 const LIVED_LONG_MS = 60_000;
-
-/** A program's words so that the kernel ends it with this process, whatever ends this one (prctl(2), PR_SET_PDEATHSIG). */
-export const endingWithUs = (argv: readonly string[], signal: "KILL" | "TERM" = "KILL"): string[] => [
-  "setpriv",
-  "--pdeathsig",
-  signal,
-  "--",
-  ...argv,
-];
 
 export function keepRunning(options: ChildOptions): Child {
   let stopping = false;

@@ -1,6 +1,6 @@
 // Starts the process of the simulated daemons of one mesh (burst-kubelets.ts).
 import { join } from "node:path";
-import { endingWithUs } from "../../deploy/local/child.ts";
+import { endingWithUs } from "../../broker/server/ending.ts";
 import { inTime } from "./burst-wait.ts";
 import { lines } from "./lines.ts";
 

@@ -1,7 +1,7 @@
 // The client processes of a burst (acquire-client.ts), which share its sandboxes: told what to do, and heard.
 import { join } from "node:path";
 import * as v from "valibot";
-import { endingWithUs } from "../../deploy/local/child.ts";
+import { endingWithUs } from "../../broker/server/ending.ts";
 import { lines } from "./lines.ts";
 
 export const CLIENT = join(import.meta.dir, "acquire-client.ts");

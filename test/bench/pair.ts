@@ -2,8 +2,8 @@
 // the wire's greatest chunk, and how soon one answers the other; on a server of its own with the same kind of credentials.
 import { MAX_CHUNK_BYTES } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
+import { endingWithUs } from "../../broker/server/ending.ts";
 import { testServer } from "../../broker/server/testing.ts";
-import { endingWithUs } from "../../deploy/local/child.ts";
 import { lines } from "./lines.ts";
 import type { PathPids } from "./usage.ts";
 
