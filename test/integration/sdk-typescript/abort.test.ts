@@ -1,4 +1,5 @@
-// Every call that may wait takes a signal and hears it at once, and what it began is not left behind.
+// Every call that may wait takes a signal and hears it at once, also where the server has fallen silent, and what it began
+// is not left behind.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -7,6 +8,7 @@ import { until } from "../../../broker/server/testing.ts";
 import * as sdk from "../../../sdk/typescript/mod.ts";
 import { connectTo } from "../../../sdk/typescript/testing/harness.ts";
 import { Caller } from "../../../sdk/typescript/wire/caller.ts";
+import { begin, type Call, expectCanceled, read, running, turns } from "./aborting.ts";
 import { liveMesh } from "./mesh.ts";
 
 const SPEC = { image: "host" } as const;
@@ -21,7 +23,6 @@ type Waits<T> = {
     : never;
 }[keyof T & string];
 type MethodsOf<C> = C extends abstract new (...args: never[]) => infer T ? Waits<T> : never;
-type Call = (signal: AbortSignal) => Promise<unknown>;
 /** Of every class that the SDK exports, each of those methods, and none else. */
 type Table = {
   [C in keyof typeof sdk as [MethodsOf<(typeof sdk)[C]>] extends [never] ? never : C]: Record<
@@ -40,10 +41,6 @@ const INSTANT: Record<string, string[]> = {
 };
 /** Of these only the opening and closing of a local port is waited for, which no server can hold up. */
 const BRIEF = ["Sandbox.forward", "Forward.close"];
-
-async function read(parts: AsyncIterable<unknown>): Promise<void> {
-  for await (const _ of parts);
-}
 
 let live: Awaited<ReturnType<typeof liveMesh>>;
 let mesh: sdk.Mesh;
@@ -166,70 +163,12 @@ async function prepare(): Promise<Table> {
   };
 }
 
-/** Those that start a command say whether they have. */
-const STARTING = [
-  "Sandbox.exec",
-  "Sandbox.stream",
-  "Sandbox.start",
-  "CommandStream.drain",
-  "Session.exec",
-  "Session.stream",
-];
-
-type Settled = { name: string; value: unknown };
-interface Started {
-  name: string;
-  control: AbortController;
-  settled: Promise<Settled>;
-  pending: boolean;
-}
-
-function begin(name: string, call: Call, aborted = false): Started {
-  const control = new AbortController();
-  if (aborted) control.abort("enough");
-  const work = (async () => await call(control.signal))();
-  const started: Started = {
-    name,
-    control,
-    pending: true,
-    settled: work
-      .catch((error: unknown) => error)
-      .then((value) => {
-        started.pending = false;
-        return { name, value };
-      }),
-  };
-  return started;
-}
-
-async function turns(): Promise<void> {
-  for (let i = 0; i < 50; i++) await new Promise((go) => setImmediate(go));
-}
-
-/** All of them, aborted by now, are canceled for that reason, and without anything further from outside. */
-async function expectCanceled(all: Started[], started?: string): Promise<void> {
-  await until(
-    `heard by ${all.filter(({ pending }) => pending).map(({ name }) => name)}`,
-    () => !all.some(({ pending }) => pending),
-    5_000,
-  ).catch(() => undefined);
-  expect(all.filter(({ pending }) => pending).map(({ name }) => name)).toEqual([]);
-  for (const { settled } of all) {
-    const { name, value } = await settled;
-    const also = STARTING.includes(name) && started !== undefined ? { started } : {};
-    expect({ name, value }).toMatchObject({ name, value: { code: "canceled", cause: "enough", ...also } });
-  }
-}
-
 async function sessions(): Promise<string[]> {
   const link = await live.server.user("acme", "ann");
   const asked = await new Caller(link).sandbox({ sandbox: box.id, fence: {} }, "sessions", {});
   await link.close();
   return asked.sessions.map(({ session }) => session);
 }
-
-const running = async (): Promise<string[]> =>
-  (await box.commands()).filter((each) => each.running).map(({ id }) => id);
 
 describe("a server that has fallen silent", () => {
   let table: Table;
@@ -257,7 +196,7 @@ describe("a server that has fallen silent", () => {
         Object.entries(methods).map(([method, call]): [string, Call] => [`${of}.${method}`, call]),
       );
       calls.push(["connect", (signal) => connectTo(live.server, { signal })]);
-      const before = { commands: await running(), sessions: await sessions() };
+      const before = { commands: await running(box), sessions: await sessions() };
       process.kill(live.server.server.pid, "SIGSTOP");
       try {
         await expectCanceled(calls.map(([name, call]) => begin(name, call, true)));
@@ -278,7 +217,7 @@ describe("a server that has fallen silent", () => {
         process.kill(live.server.server.pid, "SIGCONT");
       }
       // What the server had heard by then is taken back, and what ends things goes on.
-      await until("commands", async () => (await running()).length === before.commands.length - 3, 30_000);
+      await until("commands", async () => (await running(box)).length === before.commands.length - 3, 30_000);
       await until("sessions", async () => (await sessions()).length === before.sessions.length - 1, 30_000);
       const names = (await box.files.list(".")).map(({ path }) => path.split("/").at(-1) ?? "");
       expect(names.filter((name) => !["folder", "x", "z"].includes(name))).toEqual([]);
@@ -287,134 +226,3 @@ describe("a server that has fallen silent", () => {
     LONG,
   );
 });
-
-/** Gives `pieces`, then nothing more until it is told that it is over. */
-function silentSource(...pieces: Uint8Array[]) {
-  const source = { asked: false, returned: false };
-  const iterator: AsyncIterator<Uint8Array> = {
-    next() {
-      const value = pieces.shift();
-      if (value !== undefined) return Promise.resolve({ value, done: false });
-      source.asked = true;
-      return new Promise(() => undefined);
-    },
-    return() {
-      source.returned = true;
-      return Promise.resolve({ value: undefined, done: true });
-    },
-  };
-  return Object.assign(source, { [Symbol.asyncIterator]: () => iterator });
-}
-
-const PIECE = new Uint8Array(600 * 1024);
-const fed: Record<string, (source: AsyncIterable<Uint8Array>, signal: AbortSignal) => Promise<unknown>> = {
-  write: (source, signal) => box.files.write("slow/file", source, { signal }),
-  append: (source, signal) => box.files.write("slow-appended", source, { signal, append: true }),
-  unpack: (source, signal) => box.files.unpack("slow", source, { signal }),
-  exec: (stdin, signal) => box.exec("cat", { stdin, signal }),
-  stream: (stdin, signal) => read(box.stream("cat", { stdin, signal })),
-};
-
-describe("while a source's next piece is waited for", () => {
-  for (const [name, call] of Object.entries(fed)) {
-    test(
-      `an aborted ${name} ends, its source is told, and nothing half is left`,
-      async () => {
-        await box.files.mkdir("slow");
-        const source = silentSource(PIECE);
-        const started = begin(name, (signal) => call(source, signal));
-        await until("it waits", () => source.asked);
-        await turns();
-        expect(started.pending).toBe(true);
-        started.control.abort("enough");
-        await expectCanceled([started]);
-        expect(source.returned).toBe(true);
-        await until("nothing is left", async () => (await box.files.list("slow")).length === 0);
-        await box.files.remove("slow", { recursive: true });
-      },
-      LONG,
-    );
-  }
-
-  test(
-    "a started command whose input is not all sent yet ends, and its source is told",
-    async () => {
-      const control = new AbortController();
-      const source = silentSource(PIECE);
-      const command = await box.start("cat >/dev/null", { stdin: source, signal: control.signal });
-      await until("it waits", () => source.asked);
-      control.abort();
-      expect((await command.wait()).outcome.type).toBe("canceled");
-      expect(source.returned).toBe(true);
-    },
-    LONG,
-  );
-
-  test(
-    "what the sandbox refuses is told then, and so is its loss",
-    async () => {
-      const refused = silentSource(PIECE);
-      await expect(box.files.write("/proc/sandmesh-no/file", refused)).rejects.toBeInstanceOf(sdk.FileError);
-      expect(refused.returned).toBe(true);
-      const doomed = await mesh.acquire(SPEC);
-      const source = silentSource(PIECE);
-      const writing = doomed.files.write("file", source).catch((error: unknown) => error);
-      await until("it waits", () => source.asked);
-      await mesh.release({ sandbox: doomed.id });
-      expect(await writing).toBeInstanceOf(sdk.SandboxLostError);
-      expect(source.returned).toBe(true);
-    },
-    LONG,
-  );
-});
-
-test(
-  "an aborted write to stdin leaves neither a gap nor what was never begun; what is written after it is taken",
-  async () => {
-    const command = await box.start("until [ -e go ]; do sleep 0.05; done; cat | tail -c 12", {
-      stdinOpen: true,
-    });
-    const first = begin("first", (signal) => command.stdin.write(new Uint8Array(1024 * 1024), { signal }));
-    const second = begin("second", (signal) => command.stdin.write("never begun!", { signal }));
-    await turns();
-    expect([first.pending, second.pending]).toEqual([true, true]);
-    for (const { control } of [second, first]) control.abort("enough");
-    await expectCanceled([first, second]);
-    const third = command.stdin.write("and then it!");
-    await box.files.write("go", "");
-    await third;
-    await command.stdin.close();
-    expect((await command.wait()).stdout.text).toBe("and then it!");
-  },
-  LONG,
-);
-
-test(
-  "a stream is canceled while its reader is busy with a chunk, and so is one that nobody reads",
-  async () => {
-    const control = new AbortController();
-    const { signal } = control;
-    const unread = box.stream("true", { signal });
-    const stream = box.stream("echo here; sleep 600", { signal });
-    for await (const _ of stream) {
-      control.abort("enough");
-      await expect(stream.end).rejects.toMatchObject({ code: "canceled", cause: "enough", started: "yes" });
-      await until("it is over", async () => !(await running()).includes(stream.id));
-      break;
-    }
-    await expect(unread.end).rejects.toMatchObject({ code: "canceled", cause: "enough", started: "no" });
-  },
-  LONG,
-);
-
-test(
-  "a terminal ends with its signal, whoever reads it",
-  async () => {
-    const control = new AbortController();
-    const terminal = await box.terminal({ signal: control.signal });
-    control.abort("enough");
-    await expect(terminal.end).rejects.toMatchObject({ code: "canceled", cause: "enough" });
-    await until("it is over", async () => !(await running()).includes(terminal.command.id));
-  },
-  LONG,
-);
