@@ -63,6 +63,22 @@ def compiled(message: str) -> Check:
 
 
 def compile_schema(schema: Schema) -> Check:
+    check = _shape(schema)
+    rules = [_RULES[rule] for rule in schema.get("checks", ())]
+    return _ruled(check, rules) if rules else check
+
+
+def _ruled(check: Check, rules: list[Callable[[Any], None]]) -> Check:
+    def run(value: Any) -> Any:
+        checked = check(value)
+        for rule in rules:
+            rule(checked)
+        return checked
+
+    return run
+
+
+def _shape(schema: Schema) -> Check:
     if "oneOf" in schema:
         return _variant(schema["oneOf"])
     if "anyOf" in schema:
@@ -164,7 +180,6 @@ def _null(_schema: Schema) -> Check:
 def _array(schema: Schema) -> Check:
     item = compile_schema(schema["items"])
     at_least, at_most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
-    checks = [_RULES[rule] for rule in schema.get("checks", ())]
 
     def run(value: Any) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -179,8 +194,6 @@ def _array(schema: Schema) -> Check:
             raise Bad("must not be empty")
         if len(out) > at_most:
             raise Bad(f"must have at most {at_most} entries")
-        for rule in checks:
-            rule(out)
         return out
 
     return run
@@ -194,7 +207,6 @@ def _object(schema: Schema) -> Check:
         (name, compile_schema(each), name in required, each.get("default"))
         for name, each in schema["properties"].items()
     ]
-    checks = [_RULES[rule] for rule in schema.get("checks", ())]
 
     def run(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -210,8 +222,6 @@ def _object(schema: Schema) -> Check:
                 raise Bad("is missing").under(name)
             elif default is not None:
                 out[name] = default
-        for rule in checks:
-            rule(out)
         return out
 
     return run
