@@ -281,7 +281,8 @@ class Mesh:
         self._caller.link.check_home()
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
-        ours = [held for held in self._tenure.held if held.sandbox == sandbox or held.lease == lease or held.run == run]
+        check_arguments("pool.release.request", request)
+        ours = self._tenure.named(sandbox, lease, run)
         # The word of its end may come long before it is gone: who closes, or ends, meanwhile waits for it there.
         for held in ours:
             self._renewer.open(held.lease)

@@ -38,10 +38,18 @@ class Tenure:
         self._caller = caller
         self._renewer = renewer
         self._runs: dict[str, _Run] = {}
+        self._leases: dict[str, Held] = {}
 
     @property
     def held(self) -> list[Held]:
-        return [held for run in self._runs.values() for held in run.held.values()]
+        return list(self._leases.values())
+
+    def named(self, sandbox: str | None, lease: str | None, run: str | None) -> list[Held]:
+        """What is held of what a release names. By its lease it is not looked for among all: thousands are released one
+        by one."""
+        if lease is not None:
+            return [self._leases[lease]] if lease in self._leases else []
+        return [held for held in self.held if held.sandbox == sandbox or held.run == run]
 
     async def enter(self, run: str, lease_ms: int) -> None:
         """An acquire begins: from now on the run is renewed and its losses are heard."""
@@ -64,7 +72,7 @@ class Tenure:
         held = None
         if grant is not None:
             held = Held(grant["sandbox"], grant["lease"], run)
-            state.held[held.sandbox] = held
+            state.held[held.sandbox] = self._leases[held.lease] = held
             self._renewer.hold(held.lease, run)
             if held.sandbox in state.early:
                 self._lose(state, held.sandbox, state.early[held.sandbox])
@@ -78,6 +86,7 @@ class Tenure:
         state = self._runs.get(run)
         held = None if state is None else state.held.pop(sandbox, None)
         if state is not None and held is not None:
+            self._leases.pop(held.lease, None)
             self._renewer.let_go(held.lease)
             self._settle(run, state)
 
