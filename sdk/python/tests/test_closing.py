@@ -32,6 +32,17 @@ async def test_closing_leaves_nothing_also_what_is_still_being_acquired(backend:
     await until_async("all is reclaimed", lambda: backend.made == [])
 
 
+async def test_what_is_being_released_when_the_connection_closes_is_released_by_it_once(backend: Backend) -> None:
+    async with backend.connect(run="named") as mesh:
+        box = await mesh.acquire("host")
+        releasing = asyncio.create_task(box.release())
+        await asyncio.sleep(0)  # it has begun, and no word of the end has come
+        assert not releasing.done()
+        assert mesh._renewer.orders() == [{"lease": box.grant.lease}]
+        await releasing
+        assert mesh._renewer.orders() == []
+
+
 OTHER_LOOP = """
 import asyncio, sandmesh
 

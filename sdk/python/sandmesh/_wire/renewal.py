@@ -262,7 +262,7 @@ class Renewer:
                 future.result(timeout)
             except Exception as error:
                 # None where another thread has released them meanwhile.
-                if count := len(self._leases) + len(self._open):
+                if count := len(self._leases.keys() | self._open):
                     why = str(error) or f"no answer within {timeout:.0f} s"
                     log.warning("%d sandboxes were not released; their leases lapse: %s", count, why)
         self.stop()
@@ -277,7 +277,9 @@ class Renewer:
             if self.own_run is not None and self.own_run in self._leases.values():
                 whole.add(self.own_run)
             held = [lease for lease, run in self._leases.items() if run not in whole]
-            return [{"run": run} for run in whole] + [{"lease": lease} for lease in [*held, *self._open]]
+            # What is held and being released is both.
+            leases = dict.fromkeys([*held, *self._open])
+            return [{"run": run} for run in whole] + [{"lease": lease} for lease in leases]
 
     async def _release(self, orders: list[dict[str, str]]) -> None:
         while self._caller is None:  # still connecting; the one who waits for this gives up in time
