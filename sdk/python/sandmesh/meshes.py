@@ -181,7 +181,7 @@ class Mesh:
     async def _release(self, sandbox: Sandbox) -> None:
         """For the sandbox itself."""
         self._check_home()
-        if self._caller.link.ending and sandbox.grant is not None:
+        if self._caller.link.home.ending and sandbox.grant is not None:
             return  # as what else is held, at the process's exit
         box = sandbox._box
         box.lifeline.fail(SandboxLostError(f"sandbox {box.id} was released", sandbox=box.id, reason="released"))
@@ -197,7 +197,7 @@ class Mesh:
         # Closing has released what this connection held of it, or is doing so.
         if self._closing is not None:
             await asyncio.shield(self._closing)
-        elif self._caller.link.ending:
+        elif self._caller.link.home.ending:
             self._renewer.end_at_exit(run)
         else:
             await self.release(run=run)
@@ -278,7 +278,7 @@ class Mesh:
         the pool has taken the duty. Returns the number of sandboxes that it ended. Releasing what is gone succeeds;
         with ``must_exist`` a sandbox or lease that the pool never had, or that ended so long ago that it is forgotten,
         is a NotFoundError. Raises ConnectionError where the server has been away for 10 s; the lease ends it then."""
-        self._caller.link.check_home()
+        self._caller.link.home.check()
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
         check_arguments("pool.release.request", request)
@@ -322,7 +322,7 @@ class Mesh:
         Raises, when it is closed, what kept a release from being verified, naming the sandboxes; where the server has
         gone that is after 10 s; and ConnectionError in another event loop, where nothing is done. What was not released
         is tried again at the process's exit, if that comes within its lease."""
-        if self._caller.link.foreign:
+        if self._caller.link.home.foreign:
             return
         self._check_home()
         if self._closing is None:
@@ -332,7 +332,7 @@ class Mesh:
 
     async def _close(self) -> None:
         try:
-            if self._caller.link.ending:
+            if self._caller.link.home.ending:
                 self._renewer.rest(tried=False)
             else:
                 await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer, self.release)
@@ -350,7 +350,7 @@ class Mesh:
     def _check_home(self) -> None:
         """Of a close that came to its end the result can be had anywhere."""
         if self._closing is None or not self._closing.done() or self._closing.cancelled():
-            self._caller.link.check_home()
+            self._caller.link.home.check()
 
     def _left_by(self, error: BaseException | None) -> None:
         """Of a block: where the loop ends by that, what waits in other tasks is cancelled, as asyncio does at that:

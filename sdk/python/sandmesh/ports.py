@@ -91,7 +91,7 @@ class Forward:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        self._box.caller.link.check_home()
+        self._box.caller.link.home.check()
         stop, self._stop = self._stop, None
         if stop is not None:
             await stop()

@@ -83,6 +83,6 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._mesh._caller.link.foreign:
+        if not self._mesh._caller.link.home.foreign:
             self._mesh._left_by(error)
             await leave_block(f"run {self.id} was not released", self._mesh._close_run(self.id), error)

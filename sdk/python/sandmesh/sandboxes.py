@@ -257,7 +257,7 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._detached and not self._box.caller.link.foreign:
+        if not self._detached and not self._box.caller.link.home.foreign:
             self._owner._left_by(error)
             await leave_block(f"sandbox {self.id} was not released", self.release(), error)
 

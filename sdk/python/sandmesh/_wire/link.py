@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import re
 import ssl
@@ -29,6 +28,7 @@ from ..errors import (
 from ..settings import Settings
 from .absence import Absence
 from .answers import AnswerStream, Asked
+from .home import Home
 from .subjects import reply_subject, reply_wildcard
 
 log = logging.getLogger("sandmesh")
@@ -50,7 +50,8 @@ class Link:
         self.tenant = settings.tenant
         self.user = settings.user
         self._may_ask = settings.credentials.tag("role") != "observer"
-        self.loop = asyncio.get_running_loop()
+        self.home = Home()
+        self.loop = self.home.loop
         self.closed_error: SandmeshError | None = None
         """Set when the connection is closed for good."""
         self._nc = Client()
@@ -58,24 +59,12 @@ class Link:
         self._reconnect_handlers: list[Callable[[], None]] = []
         self._end_handlers: set[Callable[[], None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._pid = os.getpid()
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
         self._connecting = True
         self._refusals = 0
         self.absence = Absence(self.loop, self._server_gone)
         self._closing = False
-        self._standing: asyncio.Future[None] = self.loop.create_future()
-        self._stand: asyncio.Task[None] | None = None
-
-    @property
-    def ending(self) -> bool:
-        """Whether the loop is being ended, as by a signal's handler that raises: asyncio has cancelled all tasks, also
-        those that read and write for this connection, so that no answer comes any more."""
-        return self._standing.cancelled() and not self._closing
-
-    async def _stand_by(self) -> None:
-        await self._standing
 
     @property
     def max_payload(self) -> int:
@@ -127,26 +116,14 @@ class Link:
         except (nats.errors.Error, OSError):
             return False
 
-    @property
-    def foreign(self) -> bool:
-        """Whether this is a forked child: the connection, and what was acquired, are the parent's."""
-        return self._pid != os.getpid()
-
     def check_usable(self) -> None:
         if self.closed_error is not None:
             raise self.closed_error.with_traceback(None)
-        self.check_home()
-        if self.ending:
+        self.home.check()
+        if self.home.ending:
             raise ConnectionError("the event loop ends, and with it the connection to the mesh", reason="closed")
         if self.absence.error is not None:
             raise self.absence.error
-
-    def check_home(self) -> None:
-        """Raises ConnectionError elsewhere than in the process and the event loop that this was made in."""
-        if self.foreign:
-            raise ConnectionError("this connection is of the process that forked this one: connect again here")
-        if asyncio.get_running_loop() is not self.loop:
-            raise ConnectionError("this connection belongs to another event loop: use it, and close it, in that one")
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         self.check_usable()
@@ -200,8 +177,7 @@ class Link:
 
     async def close(self) -> None:
         self._closing = True
-        if self._stand is not None:
-            self._stand.cancel()
+        self.home.leave()
         if not self._nc.is_closed:
             with contextlib.suppress(asyncio.TimeoutError, OSError, nats.errors.Error):
                 # What cannot be sent any more has nobody to read it.
@@ -308,7 +284,6 @@ class Link:
         if self._refused.done():
             raise self._refused.result()
         self._connecting = False
-        self._stand = self.loop.create_task(self._stand_by())
 
 
 async def connect_link(settings: Settings, name: str, timeout: float) -> Link:
