@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from ._wire.box import Pulse
 from ._wire.caller import Caller
 from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
@@ -20,21 +21,105 @@ _SETTLE_S = 10.0
 _NAMED = 20
 
 
-async def give_back_all(
-    caller: Caller,
-    acquiring: set[asyncio.Task[Any]],
-    tenure: Tenure,
-    renewer: Renewer,
-    release: Callable[..., Awaitable[int]],
-) -> None:
-    """Raises the first failure when all was tried, naming what is left; where the server has been away for 10 s
-    ConnectionError."""
-    try:
-        failure = await while_present(caller, _give_back(caller, acquiring, renewer, release))
-    except ConnectionError as gone:
-        failure = gone
-    if failure is not None:
-        raise _naming(failure, [held.sandbox for held in tenure.held])
+class Closing:
+    """Of one connection. ``release`` is its mesh's."""
+
+    def __init__(
+        self, caller: Caller, pulse: Pulse, tenure: Tenure, renewer: Renewer, release: Callable[..., Awaitable[int]]
+    ) -> None:
+        self._caller = caller
+        self._pulse = pulse
+        self._tenure = tenure
+        self._renewer = renewer
+        self._release = release
+        self._acquiring: set[asyncio.Task[Any]] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._loop_ends = False
+
+    @property
+    def begun(self) -> bool:
+        return self._work is not None
+
+    def throw_if_begun(self) -> None:
+        if self.begun:
+            raise ConnectionError("the connection to the mesh is closed")
+        self._caller.throw_if_closed()
+
+    async def acquire(self, work: Coroutine[Any, Any, T]) -> T:
+        """``work``, which closing takes back, and waits for; raises ConnectionError then."""
+        asking = asyncio.ensure_future(work)
+        self._acquiring.add(asking)
+        asking.add_done_callback(self._acquiring.discard)
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            if asking.cancelled() and self.begun and not self._loop_ends:
+                self.throw_if_begun()
+            raise
+
+    async def close(self) -> None:
+        """Begins it, or joins what has begun."""
+        self.check_home()
+        if self._work is None:
+            self._work = asyncio.ensure_future(self._close())
+        # A cancelled caller does not leave sandboxes behind half-way.
+        await asyncio.shield(self._work)
+
+    def check_home(self) -> None:
+        """Of a close that came to its end the result can be had anywhere."""
+        if self._work is None or not self._work.done() or self._work.cancelled():
+            self._caller.link.home.check()
+
+    def left_by(self, error: BaseException | None) -> None:
+        """Of a block: where the loop ends by that, what waits in other tasks is cancelled, as asyncio does at that:
+        nobody is left who would look at an error of theirs."""
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            self._loop_ends = True
+            self._caller.link.asked.cancel()
+
+    async def _close(self) -> None:
+        try:
+            if self._caller.link.home.ending:
+                self._renewer.rest(tried=False)
+            else:
+                await self._give_back_all()
+                self._renewer.stop()
+        except BaseException as error:
+            # Cancelled, as at the end of asyncio.run, it has hardly begun.
+            self._renewer.rest(tried=isinstance(error, SandmeshError))
+            raise
+        finally:
+            self._pulse.close()
+            await self._caller.link.close()
+        if self._renewer.stopping:
+            await asyncio.to_thread(self._renewer.join, 2.0)
+
+    async def _give_back_all(self) -> None:
+        """Raises the first failure when all was tried, naming what is left; where the server has been away for 10 s
+        ConnectionError."""
+        try:
+            failure = await while_present(self._caller, self._give_back())
+        except ConnectionError as gone:
+            failure = gone
+        if failure is not None:
+            raise _naming(failure, [held.sandbox for held in self._tenure.held])
+
+    async def _give_back(self) -> SandmeshError | None:
+        """Returns the first failure, when all the rest was tried."""
+        asked = set(self._acquiring)
+        for task in asked:
+            task.cancel()
+        if asked:
+            await asyncio.wait(asked)
+        releases = (self._release(**order) for order in self._renewer.orders())
+        results = await asyncio.gather(*releases, return_exceptions=True)
+        await self._caller.settle(_SETTLE_S)
+        for result in results:
+            if isinstance(result, SandmeshError):
+                return result
+            if isinstance(result, BaseException):
+                raise result
+        return None
 
 
 async def while_present(caller: Caller, what: Coroutine[Any, Any, T]) -> T:
@@ -83,25 +168,3 @@ def _naming(failure: SandmeshError, left: list[str]) -> SandmeshError:
     named = type(failure)(message, sandbox=left[0], reason=failure.reason)
     named.__cause__ = failure
     return named
-
-
-async def _give_back(
-    caller: Caller,
-    acquiring: set[asyncio.Task[Any]],
-    renewer: Renewer,
-    release: Callable[..., Awaitable[int]],
-) -> SandmeshError | None:
-    """Returns the first failure, when all the rest was tried."""
-    asked = set(acquiring)
-    for task in asked:
-        task.cancel()
-    if asked:
-        await asyncio.wait(asked)
-    results = await asyncio.gather(*(release(**order) for order in renewer.orders()), return_exceptions=True)
-    await caller.settle(_SETTLE_S)
-    for result in results:
-        if isinstance(result, SandmeshError):
-            return result
-        if isinstance(result, BaseException):
-            raise result
-    return None

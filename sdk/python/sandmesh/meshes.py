@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from types import TracebackType
@@ -18,8 +17,8 @@ from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
 from .burst import acquire_many
-from .closing import give_back_all, while_present
-from .errors import ConnectionError, NotFoundError, PermissionDeniedError, SandboxLostError, SandmeshError
+from .closing import Closing, while_present
+from .errors import NotFoundError, PermissionDeniedError, SandboxLostError
 from .events import Event, What, events
 from .runs import Run
 from .sandboxes import Sandbox, SandboxInfo, grant_of, info_of
@@ -77,9 +76,7 @@ class Mesh:
         own_run = self._default_run if run is None else None
         self._renewer = Renewer(settings, own_run, self._run_unknown, self._run_lapsed)
         self._tenure = Tenure(caller, self._renewer)
-        self._acquiring: set[asyncio.Task[Any]] = set()
-        self._closing: asyncio.Task[None] | None = None
-        self._ending = False
+        self._closing = Closing(caller, self._pulse, self._tenure, self._renewer, self.release)
 
     @property
     def tenant(self) -> str:
@@ -147,7 +144,7 @@ class Mesh:
         id: str | None,
         spec: SpecOptions,
     ) -> Sandbox:
-        self._throw_if_closing()
+        self._closing.throw_if_begun()
         lease_ms = default_lease_ms if lease is None else lease_milliseconds(lease)
         chosen = new_uuid7() if id is None else check_uuid7("id", id)
         timeout_ms = time_limit(timeout, "timeout")
@@ -156,16 +153,7 @@ class Mesh:
         if max_life is not None:
             request["max_life_ms"] = milliseconds(max_life, "max_life")
         check_arguments("pool.acquire.request", request)
-        # Closing takes back what is being acquired, and waits for that.
-        asking = asyncio.ensure_future(self._ask(run, lease_ms, request, id is not None))
-        self._acquiring.add(asking)
-        asking.add_done_callback(self._acquiring.discard)
-        try:
-            return await asking
-        except asyncio.CancelledError:
-            if asking.cancelled() and self._closing is not None and not self._ending:
-                self._throw_if_closing()
-            raise
+        return await self._closing.acquire(self._ask(run, lease_ms, request, id is not None))
 
     async def _ask(self, run: str, lease_ms: int, request: dict[str, Any], chosen_id: bool) -> Sandbox:
         await self._tenure.enter(run, lease_ms)
@@ -180,23 +168,23 @@ class Mesh:
 
     async def _release(self, sandbox: Sandbox) -> None:
         """For the sandbox itself."""
-        self._check_home()
+        self._closing.check_home()
         if self._caller.link.home.ending and sandbox.grant is not None:
             return  # as what else is held, at the process's exit
         box = sandbox._box
         box.lifeline.fail(SandboxLostError(f"sandbox {box.id} was released", sandbox=box.id, reason="released"))
         if sandbox.grant is None:
             await self.release(sandbox=box.id)
-        elif self._closing is not None:
-            await asyncio.shield(self._closing)
+        elif self._closing.begun:
+            await self._closing.close()
         else:
             await self.release(lease=sandbox.grant.lease)
 
     async def _close_run(self, run: str) -> None:
-        self._check_home()
+        self._closing.check_home()
         # Closing has released what this connection held of it, or is doing so.
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
+        if self._closing.begun:
+            await self._closing.close()
         elif self._caller.link.home.ending:
             self._renewer.end_at_exit(run)
         else:
@@ -322,47 +310,11 @@ class Mesh:
         Raises, when it is closed, what kept a release from being verified, naming the sandboxes; where the server has
         gone that is after 10 s; and ConnectionError in another event loop, where nothing is done. What was not released
         is tried again at the process's exit, if that comes within its lease."""
-        if self._caller.link.home.foreign:
-            return
-        self._check_home()
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        # A cancelled caller does not leave sandboxes behind half-way.
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        try:
-            if self._caller.link.home.ending:
-                self._renewer.rest(tried=False)
-            else:
-                await give_back_all(self._caller, self._acquiring, self._tenure, self._renewer, self.release)
-                self._renewer.stop()
-        except BaseException as error:
-            # Cancelled, as at the end of asyncio.run, it has hardly begun.
-            self._renewer.rest(tried=isinstance(error, SandmeshError))
-            raise
-        finally:
-            self._pulse.close()
-            await self._caller.link.close()
-        if self._renewer.stopping:
-            await asyncio.to_thread(self._renewer.join, 2.0)
-
-    def _check_home(self) -> None:
-        """Of a close that came to its end the result can be had anywhere."""
-        if self._closing is None or not self._closing.done() or self._closing.cancelled():
-            self._caller.link.home.check()
+        if not self._caller.link.home.foreign:
+            await self._closing.close()
 
     def _left_by(self, error: BaseException | None) -> None:
-        """Of a block: where the loop ends by that, what waits in other tasks is cancelled, as asyncio does at that:
-        nobody is left who would look at an error of theirs."""
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            self._ending = True
-            self._caller.link.asked.cancel()
-
-    def _throw_if_closing(self) -> None:
-        if self._closing is not None:
-            raise ConnectionError("the connection to the mesh is closed")
-        self._caller.throw_if_closed()
+        self._closing.left_by(error)
 
     async def __aenter__(self) -> Mesh:
         return self

@@ -108,7 +108,7 @@ def test_a_close_that_is_cut_short_is_finished_at_the_exit(backend: Backend) -> 
         "    mesh = await sandmesh.connect()\n"
         "    await asyncio.gather(mesh.acquire('host'), mesh.run('whole').acquire('host'))\n"
         "    closing = asyncio.create_task(mesh.close())\n"
-        "    while mesh._closing is None:\n"
+        "    while not mesh._closing.begun:\n"
         "        await asyncio.sleep(0)\n"
         "    await asyncio.sleep(0)  # it has begun, and sent nothing\n"
         "    print('closing', flush=True)\n"
