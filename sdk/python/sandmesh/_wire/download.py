@@ -83,8 +83,8 @@ class _Attempt:
         try:
             while True:
                 frame = parse_frame(await self._next(stream))
-                is_over = frame["type"] == "file_end"
                 if frame["type"] == "file_end":
+                    is_over = True
                     if frame.get("data"):
                         self.got += len(frame["data"])
                         yield frame["data"]
