@@ -129,11 +129,12 @@ def _is_server(url: str) -> bool:
 def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
     path = mesh_file_path(env)
     try:
-        text = path.read_text("utf-8")
+        text = _read_text(str(path), "mesh", _CREDENTIALS_KIB)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise NoMeshError(f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError, InvalidRequestError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NoMeshError(f"{path} cannot be read: {why}") from error
     try:
         value = json.loads(text)
         url, credentials = value["url"], value["credentials"]

@@ -173,9 +173,15 @@ def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
     text = Path(backend.credentials).read_text()
     assert resolve_settings(credentials=text, env=home).user == "ann"
     assert text.split("SEED-----")[1].split()[0] not in repr(settings)
-    mesh_file.write_text("{")
-    with pytest.raises(sandmesh.NoMeshError):
-        resolve_settings(env=home)
+    fitting = mesh_file.read_bytes()
+    for content, why in (
+        (b"{", "damaged: run `sandmesh down`"),
+        (fitting + b"\xff", "cannot be read"),
+        (fitting + b" " * 64 * 1024, "cannot be read: .*larger than 64 KiB"),
+    ):
+        mesh_file.write_bytes(content)
+        with pytest.raises(sandmesh.NoMeshError, match=why):
+            resolve_settings(env=home)
     with pytest.raises(sandmesh.NoMeshError):
         resolve_settings("nats://x:1", str(tmp_path / "missing.creds"), env={})
 
