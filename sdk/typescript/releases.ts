@@ -8,7 +8,7 @@ import {
 } from "../../broker/contract/index.ts";
 import { invalid } from "./arguments.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
-import { pause, unlessAborted } from "./wire/pause.ts";
+import { pause } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
 /** Releases are verified by the provider, which may take its time. */
@@ -33,18 +33,8 @@ export interface Holdings {
   leases: string[];
 }
 
-/** Throws what the pool answers, CanceledError (the signal ends the waiting, and the release goes on), and ConnectionError
- * where the server has been away for 10 s. */
-export function release(
-  caller: Caller,
-  pulse: Pulse,
-  order: Order,
-  signal?: AbortSignal,
-): Promise<PoolAnswer<"release">> {
-  return unlessAborted(verified(caller, pulse, order), signal);
-}
-
-async function verified(caller: Caller, pulse: Pulse, order: Order): Promise<PoolAnswer<"release">> {
+/** Throws what the pool answers, and ConnectionError where the server has been away for 10 s. */
+export async function release(caller: Caller, pulse: Pulse, order: Order): Promise<PoolAnswer<"release">> {
   const away = new AbortController();
   const began = Date.now();
   const waiting = {

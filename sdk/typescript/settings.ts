@@ -73,7 +73,7 @@ export async function resolveSettings(
     if (typeof value !== "string" && value !== undefined) throw invalid(field, "must be text");
   const givenUrl = optionUrl ?? (env.SANDMESH_URL || undefined);
   const givenCredentials = optionCredentials ?? (env.SANDMESH_CREDS || undefined);
-  const file = givenUrl === undefined || givenCredentials === undefined ? await readMeshFile(env) : undefined;
+  const file = givenUrl === undefined || givenCredentials === undefined ? readMeshFile(env) : undefined;
   const url = givenUrl ?? file?.url;
   const credentials = givenCredentials ?? file?.credentials;
   if (url === undefined || credentials === undefined) throw noMesh(url, env);
@@ -109,7 +109,7 @@ function noMesh(url: string | undefined, env: NodeJS.ProcessEnv): NoMeshError {
     : new NoMeshError(`no credentials for ${url}: set SANDMESH_CREDS to the path of a .creds file`);
 }
 
-async function readMeshFile(env: NodeJS.ProcessEnv): Promise<MeshFile | undefined> {
+function readMeshFile(env: NodeJS.ProcessEnv): MeshFile | undefined {
   const path = meshFilePath(env);
   let text: string;
   try {

@@ -14,8 +14,6 @@ export interface Part {
 export interface PartOptions {
   /** Sends one part once; resolves when it was accepted. */
   send: (part: Part) => Promise<unknown>;
-  /** In flight at once. */
-  window?: number;
   /** Give up when nothing was accepted for this long; ms. */
   giveUpMs?: number;
   signal?: AbortSignal | undefined;
@@ -146,14 +144,13 @@ export async function sendParts(source: Source, options: PartOptions): Promise<n
     stop();
   };
   let total = 0;
-  let window = options.window ?? WINDOW;
+  let window = WINDOW;
   try {
     const pieces = takePieces<string | Uint8Array, typeof PAUSE>(source, signal, live ? PAUSE : undefined);
     for await (const part of partsOf(pieces)) {
       if (inFlight.length >= window) {
         const tookMs = await settleOldest(inFlight, options);
-        if (options.window === undefined)
-          window = tookMs < SOON_MS ? Math.min(window + 1, MAX_WINDOW) : WINDOW;
+        window = tookMs < SOON_MS ? Math.min(window + 1, MAX_WINDOW) : WINDOW;
       }
       while (inFlight.length >= window) await settleOldest(inFlight, options);
       const sent = launch(part, options);
