@@ -18,7 +18,7 @@ import { Deadlines } from "./deadlines.ts";
 import type { OpenIntake } from "./intake.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
-import { onAbort } from "./on-abort.ts";
+import { whenAborted } from "./on-abort.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
 import { LinkProtocol, type MsgArg, type ReconnectDelays } from "./protocol.ts";
 import { canceled, closedError, Requests, SingleRequest } from "./requests.ts";
@@ -131,15 +131,13 @@ export class NatsLink implements Link {
   async open(signal?: AbortSignal): Promise<void> {
     const { connectTimeoutMs, urls, relay } = this.#settings;
     const canceled = () => new CanceledError("canceled by the caller", { cause: signal?.reason });
-    const abort = () => this.#giveUp?.(canceled());
     let clear: (() => void) | undefined;
     const givenUp = new Promise<never>((_, reject) => {
       this.#giveUp = reject;
       const late = () => reject(new Error(`no connection within ${connectTimeoutMs} ms`));
       clear = after(connectTimeoutMs, late);
     });
-    const unhear = onAbort(signal, abort);
-    if (signal?.aborted === true) abort();
+    const unhear = whenAborted(signal, () => this.#giveUp?.(canceled()));
     try {
       await Promise.race([this.#protocol.dialLoop(), givenUp]);
       this.#up = true;

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { getEventListeners } from "node:events";
-import { onAbort } from "./on-abort.ts";
+import { onAbort, whenAborted } from "./on-abort.ts";
 
 const listeners = (signal: AbortSignal) => getEventListeners(signal, "abort").length;
 
@@ -31,4 +31,15 @@ test("an abort is told to who waits, in their order, and not to one that a forme
   control.abort();
   expect(told).toEqual(["first", "second", "fourth"]);
   expect(listeners(control.signal)).toBe(0);
+});
+
+test("a signal that has aborted already is heard by who asks for that, once, and by no other", () => {
+  const told: string[] = [];
+  const { signal } = new AbortController();
+  whenAborted(AbortSignal.abort(), () => told.push("at once"))();
+  onAbort(AbortSignal.abort(), () => told.push("never"));
+  whenAborted(signal, () => told.push("not yet"))();
+  whenAborted(undefined, () => told.push("no signal"));
+  expect(told).toEqual(["at once"]);
+  expect(listeners(signal)).toBe(0);
 });

@@ -17,6 +17,12 @@ export function onAbort(signal: AbortSignal | undefined, tell: () => void): () =
   };
 }
 
+/** As `onAbort`, and at once where it has already. */
+export function whenAborted(signal: AbortSignal | undefined, tell: () => void): () => void {
+  if (signal?.aborted === true) tell();
+  return onAbort(signal, tell);
+}
+
 function hear(signal: AbortSignal): Heard {
   const tell = new Set<() => void>();
   const abort = () => {

@@ -1,12 +1,10 @@
 // Waiting that others may leave: what is waited for goes on.
-import { onAbort } from "./on-abort.ts";
+import { whenAborted } from "./on-abort.ts";
 
 /** As `work`; where `signal` aborts before its end, that ends the waiting alone, by what `canceled` makes. */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal, canceled: () => Error): Promise<T> {
   return new Promise((resolve, reject) => {
-    const abort = () => reject(canceled());
-    const end = onAbort(signal, abort);
-    work.then(resolve, reject).finally(end);
-    if (signal.aborted) abort();
+    const unhear = whenAborted(signal, () => reject(canceled()));
+    work.then(resolve, reject).finally(unhear);
   });
 }

@@ -1,6 +1,7 @@
 // Compares what the pool knows with what the providers have: at the start to recover, then now and again for what no
 // event told. What is there and unknown is removed; what is known and not there is lost.
 import { ProviderError, toSandmeshError } from "../../broker/contract/index.ts";
+import { unlessAborted } from "../../broker/link/unless-aborted.ts";
 import { isEnding } from "../lifecycle/record.ts";
 import type { Listed, Provider } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
@@ -36,21 +37,17 @@ export class Reconciler {
   }
 
   async #call(provider: Provider): Promise<Listed[]> {
-    const { promise: aborted, reject } = Promise.withResolvers<never>();
     const signal = AbortSignal.timeout(this.#core.limits.providerListMs);
     const late = `provider ${provider.name} did not list within ${this.#core.limits.providerListMs} ms`;
-    const onAbort = (): void => reject(new ProviderError(late, { reason: "list_timeout" }));
-    signal.addEventListener("abort", onAbort);
+    const isLate = () => new ProviderError(late, { reason: "list_timeout" });
     try {
-      const listed = await Promise.race([provider.list(signal), aborted]);
+      const listed = await unlessAborted(provider.list(signal), signal, isLate);
       this.#counts.set(provider, { count: listed.length, at: this.#core.now() });
       return listed;
     } catch (thrown) {
       const error = toSandmeshError(thrown);
       this.#core.choice.passOver(provider.name, error.message, this.#core.now());
       throw error;
-    } finally {
-      signal.removeEventListener("abort", onAbort);
     }
   }
 

@@ -1,6 +1,7 @@
 // `sandmesh shell`: this terminal, joined to one in a sandbox.
 import { spawnSync } from "node:child_process";
 import { InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
+import { onAbort } from "../../broker/link/on-abort.ts";
 import type { Terminal } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
@@ -37,7 +38,7 @@ export async function openShell(
   });
   const resize = () => void terminal.resize(stdout.rows, stdout.columns).catch(() => undefined);
   const hangUp = () => void terminal.close().catch(() => undefined);
-  context.signal.addEventListener("abort", hangUp);
+  const unhear = onAbort(context.signal, hangUp);
   stdout.on("resize", resize);
   const restore = rawMode();
   const typing = pipeTyping(terminal);
@@ -51,7 +52,7 @@ export async function openShell(
     restore();
     typing.stop();
     stdout.off("resize", resize);
-    context.signal.removeEventListener("abort", hangUp);
+    unhear();
   }
   return report(outcome, {}, context);
 }

@@ -14,7 +14,7 @@ import {
   SandboxLostError,
   type SandboxView,
 } from "../../broker/contract/index.ts";
-import { onAbort } from "../../broker/link/on-abort.ts";
+import { whenAborted } from "../../broker/link/on-abort.ts";
 import { acquire } from "./acquire.ts";
 import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
@@ -157,8 +157,7 @@ export class Mesh implements AsyncDisposable {
     this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
     const either = stopWith(signal);
-    const unhear = onAbort(closing, either.stop);
-    if (closing.aborted) either.stop();
+    const unhear = whenAborted(closing, either.stop);
     this.#tenure.enter(run, leaseMs);
     let grant: Awaited<ReturnType<typeof acquire>> | undefined;
     let lifeline: Lifeline | undefined;

@@ -1,5 +1,6 @@
 // Waiting that others may leave: what is waited for goes on.
 import { CanceledError } from "../../../broker/contract/index.ts";
+import { whenAborted } from "../../../broker/link/on-abort.ts";
 
 /** After a forced deletion the object is gone as soon as the server has written it. */
 export const FORCED_MS = 15_000;
@@ -8,14 +9,12 @@ export const FORCED_MS = 15_000;
 export async function within(work: Promise<void>, ms: number, signal: AbortSignal): Promise<boolean> {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const timer = setTimeout(() => resolve(false), ms);
-  const leave = (): void => reject(new CanceledError("the removal was given up"));
-  if (signal.aborted) leave();
-  signal.addEventListener("abort", leave, { once: true });
+  const unhear = whenAborted(signal, () => reject(new CanceledError("the removal was given up")));
   work.then(() => resolve(true));
   try {
     return await promise;
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener("abort", leave);
+    unhear();
   }
 }

@@ -9,6 +9,7 @@ import {
   randomName,
   type SandboxSpec,
 } from "../../../broker/contract/index.ts";
+import { whenAborted } from "../../../broker/link/on-abort.ts";
 import { canceled, unlessAborted } from "../canceled.ts";
 import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
 import { Cgroups } from "./cgroups.ts";
@@ -134,15 +135,13 @@ class Local implements LocalProvider {
       this.#creating.set(sandbox, creating);
     }
     const { stop } = creating;
-    const abort = () => stop.abort();
-    if (signal.aborted) abort();
-    signal.addEventListener("abort", abort, { once: true });
+    const unhear = whenAborted(signal, () => stop.abort());
     try {
       return await creating.done;
     } catch (error) {
       throw providerFault(error, `sandbox ${sandbox} could not be started`, sandbox);
     } finally {
-      signal.removeEventListener("abort", abort);
+      unhear();
     }
   }
 

@@ -5,6 +5,7 @@ import { createConnection, type Socket } from "node:net";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { fromWire, ProviderError } from "../../../broker/contract/index.ts";
+import { onAbort } from "../../../broker/link/on-abort.ts";
 import type { Created, Listed, ProviderEvent } from "../provider.ts";
 import type { FateSettings } from "./fate.ts";
 import { type HostRequest, HostWord, readLines, sendLine } from "./lines.ts";
@@ -65,11 +66,10 @@ export class RemoteWorld implements World {
     const socket = await this.#connected();
     const n = ++this.#last;
     const answer = new Promise<HostWord>((resolve, reject) => this.#calls.set(n, { resolve, reject }));
-    const abort = () => {
+    const unhear = onAbort(signal, () => {
       sendLine(socket, { n, op: "abort" });
       this.#settle(n)?.reject(asError(signal.reason));
-    };
-    signal.addEventListener("abort", abort, { once: true });
+    });
     sendLine(socket, { n, ...request });
     try {
       const word = await answer;
@@ -77,7 +77,7 @@ export class RemoteWorld implements World {
       const { code, message, retryable, reason } = word.error;
       throw fromWire({ code, message, retryable, ...(reason === undefined ? {} : { reason }) });
     } finally {
-      signal.removeEventListener("abort", abort);
+      unhear();
     }
   }
 

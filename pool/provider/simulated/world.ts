@@ -7,6 +7,7 @@ import {
 } from "../../../broker/contract/index.ts";
 import { type End, type Endpoint, openEndpoint } from "../../../broker/endpoint/index.ts";
 import { after } from "../../../broker/link/after.ts";
+import { whenAborted } from "../../../broker/link/on-abort.ts";
 import type { Created, Listed, ProviderEvent } from "../provider.ts";
 import { VirtualExecutor } from "./executor.ts";
 import { type Fate, type FateSettings, fateOf } from "./fate.ts";
@@ -115,8 +116,7 @@ export class LocalWorld implements World {
 
 function aborted(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => {
-    if (signal.aborted) reject(signal.reason);
-    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    whenAborted(signal, () => reject(signal.reason));
   });
 }
 

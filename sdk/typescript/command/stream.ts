@@ -5,7 +5,7 @@ import {
   InvalidRequestError,
   type SandmeshError,
 } from "../../../broker/contract/index.ts";
-import { onAbort } from "../../../broker/link/on-abort.ts";
+import { whenAborted } from "../../../broker/link/on-abort.ts";
 import { onlySignal } from "../arguments.ts";
 import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
@@ -67,9 +67,7 @@ export class CommandStream implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Reads the rest and throws it away; resolves to how the command ended. Aborting is as leaving the loop. */
   async drain(options: Abortable = {}): Promise<CommandEnd> {
     const { signal } = onlySignal(options);
-    const abort = () => this.#follower.stop(canceledBy(signal));
-    const unhear = onAbort(signal, abort);
-    if (signal?.aborted === true) abort();
+    const unhear = whenAborted(signal, () => this.#follower.stop(canceledBy(signal)));
     try {
       for await (const _ of this) {
         // Only the end matters.

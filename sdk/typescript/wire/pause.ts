@@ -1,6 +1,6 @@
 // A wait that an AbortSignal cuts short, and what an aborted one throws.
 import { CanceledError, type ErrorDetail } from "../../../broker/contract/index.ts";
-import { onAbort } from "../../../broker/link/on-abort.ts";
+import { onAbort, whenAborted } from "../../../broker/link/on-abort.ts";
 import { unlessAborted as unlessSignalAborts } from "../../../broker/link/unless-aborted.ts";
 
 /** What a call whose caller's signal has aborted throws, with the signal's reason as the cause. */
@@ -15,9 +15,7 @@ export function stopWith(signal: AbortSignal | undefined): {
 } {
   const control = new AbortController();
   const stop = () => control.abort(signal?.reason);
-  const end = onAbort(signal, stop);
-  if (signal?.aborted === true) stop();
-  return { signal: control.signal, stop, end };
+  return { signal: control.signal, stop, end: whenAborted(signal, stop) };
 }
 
 /** Resolves after `ms`, or as soon as `signal` aborts; never rejects. */

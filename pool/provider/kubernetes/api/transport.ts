@@ -3,6 +3,7 @@
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { CanceledError, ProviderError } from "../../../../broker/contract/index.ts";
+import { onAbort } from "../../../../broker/link/on-abort.ts";
 import type { Access } from "./access.ts";
 import { BINARY, objectOf } from "./objects.ts";
 import { frames, lines } from "./split.ts";
@@ -204,15 +205,14 @@ export class Transport {
     // The place is handed over, so that nobody comes between.
     await new Promise<void>((resolve, reject) => {
       const go = (): void => {
-        signal.removeEventListener("abort", leave);
+        unhear();
         resolve();
       };
-      const leave = (): void => {
+      const unhear = onAbort(signal, () => {
         const at = waiting.indexOf(go);
         if (at !== -1) waiting.splice(at, 1);
         reject(canceled());
-      };
-      signal.addEventListener("abort", leave, { once: true });
+      });
       waiting.push(go);
     });
   }
@@ -265,15 +265,13 @@ export function wait(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.reject(canceled());
   if (ms <= 0) return Promise.resolve();
   return new Promise((resolve, reject) => {
-    const done = (): void => {
-      signal.removeEventListener("abort", leave);
+    const timer = setTimeout(() => {
+      unhear();
       resolve();
-    };
-    const timer = setTimeout(done, ms);
-    const leave = (): void => {
+    }, ms);
+    const unhear = onAbort(signal, () => {
       clearTimeout(timer);
       reject(canceled());
-    };
-    signal.addEventListener("abort", leave, { once: true });
+    });
   });
 }
