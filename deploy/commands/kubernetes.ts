@@ -1,5 +1,4 @@
 // kubernetes credentials, user, images: what the chart needs that Helm cannot make.
-import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { type Command, Option } from "commander";
 import { writePrivate } from "../../broker/credentials/private-file.ts";
@@ -7,8 +6,7 @@ import { withOutput } from "../../sdk/cli/context.ts";
 import { addHelp } from "../../sdk/cli/help.ts";
 import { dim } from "../../sdk/cli/output.ts";
 import { parseDuration } from "../../sdk/cli/units.ts";
-import { ifThere, localErrors } from "../../sdk/typescript/files/local-errors.ts";
-import { isSpecial, writeSpecial } from "../../sdk/typescript/files/local-write.ts";
+import { writeText } from "../../sdk/typescript/files/local-write.ts";
 import { meshSecrets, mintUser } from "../kubernetes/credentials.ts";
 import { buildImages, IMAGE_NAMES } from "../kubernetes/images.ts";
 
@@ -92,7 +90,7 @@ function addUser(kubernetes: Command): void {
           ...ttl,
         });
         if (flags.out === undefined) return output.result({ credentials }, credentials.trimEnd());
-        await writeSecret(flags.out, credentials);
+        await writeText(flags.out, credentials, undefined, writePrivate);
         await output.result({ path: resolve(flags.out) }, "");
       });
     });
@@ -103,14 +101,6 @@ interface UserFlags {
   operator?: true;
   ttl?: number;
   out?: string;
-}
-
-/** A fifo or /dev/stdout is written to; all else it takes the place of. */
-async function writeSecret(path: string, content: string): Promise<void> {
-  await localErrors(path, async () => {
-    if (isSpecial(await ifThere(stat(path)))) await writeSpecial(path, [Buffer.from(content)], undefined);
-    else writePrivate(path, content);
-  });
 }
 
 function addImages(kubernetes: Command): void {

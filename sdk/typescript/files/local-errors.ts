@@ -29,12 +29,18 @@ export async function localErrors<T>(path: string | Buffer, work: () => Promise<
   }
 }
 
-/** What `work` answers about a path; undefined where nothing is there. All other errors are thrown. */
-export async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
+async function unlessErrno<T>(errno: string, work: () => T | Promise<T>): Promise<T | undefined> {
   try {
-    return await work;
+    return await work();
   } catch (error) {
-    if (systemErrno(error) === "ENOENT") return undefined;
+    if (systemErrno(error) === errno) return undefined;
     throw error;
   }
 }
+
+/** What `work` answers about a path; undefined where nothing is there. All other errors are thrown. */
+export const ifThere = <T>(work: Promise<T>): Promise<T | undefined> => unlessErrno("ENOENT", () => work);
+
+/** What `work` answers, which opened its file with O_NONBLOCK; undefined where it would have had to wait. All other errors
+ * are thrown. */
+export const ifReady = <T>(work: () => T | Promise<T>): Promise<T | undefined> => unlessErrno("EAGAIN", work);

@@ -1,14 +1,10 @@
-// What is read of this machine as it comes: a pipe, a fifo or a terminal. That is never waited for in a call to the kernel: no
-// signal would be heard there, and the process could not end.
+// What is read of this machine as it comes: a pipe, a fifo or a terminal.
 import { constants } from "node:fs";
 import { type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
 import { posix } from "node:path";
-import { pause, throwIfAborted } from "../wire/pause.ts";
-import { localErrors, systemErrno } from "./local-errors.ts";
+import { ifReady, localErrors, systemErrno } from "./local-errors.ts";
+import { untilReady } from "./until-ready.ts";
 
-/** How soon it is tried again, ms: doubled while nothing comes. */
-const FIRST_PAUSE_MS = 1;
-const LONGEST_PAUSE_MS = 50;
 /** A pipe's usual room. */
 const PART_BYTES = 64 * 1024;
 /** Linux's own limit of links in a row. */
@@ -49,31 +45,23 @@ export async function* readSpecial(
   try {
     // Of a fifo nothing comes, too, as long as no writer has opened it.
     let hasWriter = isOpen;
-    for (let pauseMs = FIRST_PAUSE_MS; ; ) {
-      const part = await localErrors(path, () => readNow(file));
-      if (part?.length === 0 && hasWriter) return;
+    const next = async () => {
+      const part = await ifReady(() => readPart(file));
       hasWriter ||= part?.length !== 0;
-      if (part !== undefined && part.length > 0) {
-        yield part;
-        pauseMs = FIRST_PAUSE_MS;
-        continue;
-      }
-      await pause(pauseMs, signal);
-      throwIfAborted(signal);
-      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+      return hasWriter ? part : undefined;
+    };
+    for (;;) {
+      const part = await localErrors(path, () => untilReady(signal, next));
+      if (part.length === 0) return;
+      yield part;
     }
   } finally {
     await file.close();
   }
 }
 
-/** What is there, empty at the end; undefined where some may come. */
-async function readNow(file: FileHandle): Promise<Uint8Array | undefined> {
+/** What is there, empty at the end. */
+async function readPart(file: FileHandle): Promise<Uint8Array> {
   const part = Buffer.allocUnsafe(PART_BYTES);
-  try {
-    return part.subarray(0, (await file.read(part, 0, part.length, null)).bytesRead);
-  } catch (error) {
-    if (systemErrno(error) === "EAGAIN") return undefined;
-    throw error;
-  }
+  return part.subarray(0, (await file.read(part, 0, part.length, null)).bytesRead);
 }

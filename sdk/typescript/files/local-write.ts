@@ -1,14 +1,9 @@
-// Writing to what stands on this machine: also a fifo, a terminal or a device, whose reader may let us wait for ever. That is
-// never waited for in a call to the kernel: no signal would be heard there, and the process could not end.
+// Writing to what stands on this machine: also a fifo, a terminal or a device, whose reader may let us wait for ever.
 import { constants, type Stats } from "node:fs";
 import { type FileHandle, open, realpath, stat, writeFile } from "node:fs/promises";
 import { FileError } from "../../../broker/contract/index.ts";
-import { pause, throwIfAborted } from "../wire/pause.ts";
-import { ifThere, localErrors, systemErrno } from "./local-errors.ts";
-
-/** How soon it is tried again, ms: doubled while nothing is taken. */
-const FIRST_PAUSE_MS = 1;
-const LONGEST_PAUSE_MS = 50;
+import { ifReady, ifThere, localErrors, systemErrno } from "./local-errors.ts";
+import { untilReady } from "./until-ready.ts";
 
 /** What is neither file nor folder; it is written to as it stands, and nothing takes its place. */
 export const isSpecial = (found: Stats | undefined): boolean =>
@@ -29,17 +24,22 @@ export async function writeSpecial(
   }
 }
 
-/** A text as a file's whole content, or to what stands there. */
-export async function writeText(path: string, text: string, signal: AbortSignal | undefined): Promise<void> {
+/** A text as a file's whole content, written by `asFile`, or to the fifo, terminal or device that stands there. */
+export async function writeText(
+  path: string,
+  text: string,
+  signal: AbortSignal | undefined,
+  asFile: (path: string, text: string) => void | Promise<void> = writeFile,
+): Promise<void> {
   await localErrors(path, async () => {
     if (isSpecial(await ifThere(stat(path)))) await writeSpecial(path, [Buffer.from(text)], signal);
-    else await writeFile(path, text);
+    else await asFile(path, text);
   });
 }
 
 async function openToWrite(path: string | Buffer, signal: AbortSignal | undefined): Promise<FileHandle> {
   const flags = constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
-  return await again(signal, async () => {
+  return await untilReady(signal, async () => {
     try {
       return await open(path, flags);
     } catch (error) {
@@ -65,22 +65,7 @@ async function writeWhole(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   for (let at = 0; at < data.length; )
-    at += await again(signal, async () => {
-      try {
-        return (await file.write(data, at, data.length - at, null)).bytesWritten;
-      } catch (error) {
-        if (systemErrno(error) !== "EAGAIN") throw error;
-        return undefined;
-      }
-    });
-}
-
-/** What `work` answers, which is tried again as long as that is undefined. */
-async function again<T>(signal: AbortSignal | undefined, work: () => Promise<T | undefined>): Promise<T> {
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-    const answer = await work();
-    if (answer !== undefined) return answer;
-    await pause(pauseMs, signal);
-    throwIfAborted(signal);
-  }
+    at += await untilReady(signal, () =>
+      ifReady(async () => (await file.write(data, at, data.length - at, null)).bytesWritten),
+    );
 }
