@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { newUuidV7, SandboxLostError } from "../../broker/contract/index.ts";
 import { until } from "../../broker/server/testing.ts";
-import { testMesh } from "../../pool/testing/mesh.ts";
+import { type TestMesh, testMesh } from "../../pool/testing/mesh.ts";
 import { Mesh } from "./mesh.ts";
 import { AcquireTimeoutError, CanceledError, InvalidRequestError, LeaseLostError } from "./mod.ts";
 import { resolveSettings } from "./settings.ts";
@@ -144,15 +144,20 @@ test("more of many than are asked for is the caller's mistake, told before any i
   expect(pool.provider.made.size).toBe(0);
 });
 
-test("renewal keeps a short lease for long, and a detached sandbox lapses", async () => {
-  await using pool = await testMesh();
-  await using mesh = await connectTo(pool.server, { lease: "1s" });
+/** Until the lease of one has passed that nobody renews. */
+async function renewsAllButTheDetached(mesh: Mesh, pool: TestMesh): Promise<void> {
   const kept = await mesh.acquire({ ...SPEC, run: "kept" });
   const left = await mesh.acquire({ ...SPEC, run: "left" });
   left.detach();
   await until("the detached one lapses", () => !pool.provider.made.has(left.id), 20_000);
   expect(pool.provider.made.has(kept.id)).toBe(true);
   expect(kept.lost).toBeUndefined();
+}
+
+test("renewal keeps a short lease for long, and a detached sandbox lapses", async () => {
+  await using pool = await testMesh();
+  await using mesh = await connectTo(pool.server, { lease: "1s" });
+  await renewsAllButTheDetached(mesh, pool);
 });
 
 test("a short lease is renewed before the renewing thread is connected, however long that takes", async () => {
@@ -166,12 +171,7 @@ test("a short lease is renewed before the renewing thread is connected, however 
     const elsewhere = { ...settings, urls: [`nats://127.0.0.1:${silent.port}`] };
     const options = { handleSignals: false, lease: "1s" };
     await using mesh = new Mesh(elsewhere, new Caller(link), new Pulse(), options);
-    const kept = await mesh.acquire({ ...SPEC, run: "kept" });
-    const left = await mesh.acquire({ ...SPEC, run: "left" });
-    left.detach();
-    await until("the detached one lapses", () => !pool.provider.made.has(left.id), 20_000);
-    expect(pool.provider.made.has(kept.id)).toBe(true);
-    expect(kept.lost).toBeUndefined();
+    await renewsAllButTheDetached(mesh, pool);
   } finally {
     silent.stop(true);
   }
