@@ -6,14 +6,13 @@ const TICK_MS = 500;
 /** Counted by ticks, not by the clock: a program that stood still has not tried to come back meanwhile. */
 export class Absence {
   readonly #goneAfterMs: number;
-  readonly #onGone: () => void;
+  readonly #goneHandlers = new Set<() => void>();
+  readonly #returns: (() => void)[] = [];
   #awayMs = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `onGone` is called when the server has been away for `goneAfterMs`; once an absence. */
-  constructor(goneAfterMs: number, onGone: () => void) {
+  constructor(goneAfterMs: number) {
     this.#goneAfterMs = goneAfterMs;
-    this.#onGone = onGone;
   }
 
   /** 0 while the server is there. */
@@ -28,11 +27,22 @@ export class Absence {
     return new ConnectionError(message, { reason: "server_gone" });
   }
 
+  /** Calls `handle` when the server has been away for `goneAfterMs`; once an absence. Returns what takes it back. */
+  onGone(handle: () => void): () => void {
+    this.#goneHandlers.add(handle);
+    return () => this.#goneHandlers.delete(handle);
+  }
+
+  /** Until the server is back, or counts as gone, or is not waited for any more. */
+  over(): Promise<void> {
+    return new Promise((back) => this.#returns.push(back));
+  }
+
   begin(): void {
     this.#timer ??= setInterval(() => {
       const before = this.#awayMs;
       this.#awayMs += TICK_MS;
-      if (before < this.#goneAfterMs && this.#awayMs >= this.#goneAfterMs) this.#onGone();
+      if (before < this.#goneAfterMs && this.#awayMs >= this.#goneAfterMs) this.#gone();
     }, TICK_MS);
   }
 
@@ -40,5 +50,15 @@ export class Absence {
     clearInterval(this.#timer);
     this.#timer = undefined;
     this.#awayMs = 0;
+    this.#release();
+  }
+
+  #gone(): void {
+    this.#release();
+    for (const handle of [...this.#goneHandlers]) handle();
+  }
+
+  #release(): void {
+    for (const back of this.#returns.splice(0)) back();
   }
 }

@@ -1,57 +1,27 @@
 // A Link over the npm package `nats`: requests on one reply subscription, messages held while the connection is away,
 // and the server's errors brought to whom they are about.
 import { randomBytes } from "node:crypto";
-import type { Socket } from "node:net";
 import type { NatsError } from "nats/lib/nats-base-client/core.js";
-import {
-  CanceledError,
-  ConnectionError,
-  PermissionDeniedError,
-  SandmeshError,
-  toSandmeshError,
-} from "../contract/core.ts";
-import { SANDBOX_PREFIX } from "../contract/ids.ts";
-import { authenticatorFor, type Credentials } from "../credentials/index.ts";
+import { CanceledError, ConnectionError, SandmeshError, toSandmeshError } from "../contract/core.ts";
 import { Absence } from "./absence.ts";
-import { after, MAX_TIMER_MS } from "./after.ts";
+import { after } from "./after.ts";
 import { Deadlines } from "./deadlines.ts";
-import type { OpenIntake } from "./intake.ts";
 import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
 import { whenAborted } from "./on-abort.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
-import { LinkProtocol, type MsgArg, type ReconnectDelays } from "./protocol.ts";
+import { LinkProtocol, type MsgArg } from "./protocol.ts";
+import {
+  complaintOf,
+  credentialRefused,
+  observerAsks,
+  type RefusedSubject,
+  subjectRefused,
+} from "./refusals.ts";
 import { canceled, closedError, Requests, SingleRequest } from "./requests.ts";
+import { type LinkSettings, protocolOptions } from "./settings.ts";
 import { Answers } from "./stream.ts";
 
-/** ConnectOptions, made definite. */
-export interface LinkSettings {
-  tenant: string;
-  user: string;
-  /** An observer's: the server lets it neither ask nor be answered. */
-  mayAsk: boolean;
-  /** `rep.v1.<tenant>.<responder>.<user>`, with `*` where it may be any. */
-  replies: string;
-  urls: readonly string[];
-  credentials: () => Credentials;
-  name: string;
-  relay: string | undefined;
-  dial: (() => Promise<Socket | undefined>) | undefined;
-  intake: OpenIntake | undefined;
-  ca: string | undefined;
-  tls: boolean;
-  connectTimeoutMs: number;
-  patient: boolean;
-  delays: ReconnectDelays;
-  goneAfterMs: number;
-  onError: ((error: unknown, what: string) => void) | undefined;
-}
-
-/** A server that hangs ends no connection: two of these later it is given up. Whoever waits for answers is not to wait for
- * long; of sandboxes there are thousands, each a wake-up and a message more. */
-const PING_INTERVAL_MS = 4_000;
-const SANDBOX_PING_INTERVAL_MS = 15_000;
-const MAX_PINGS_OUT = 2;
 /** How long `close` waits for the server to have all that was published. */
 const LAST_FLUSH_MS = 1_000;
 
@@ -67,10 +37,8 @@ export class NatsLink implements Link {
   /** Random, so that the answers of one user's several connections do not all come to each of them. */
   readonly #connection = randomBytes(5).toString("hex");
   readonly #statusHandlers: ((connected: boolean) => void)[] = [];
-  readonly #returns: (() => void)[] = [];
   readonly #flushing = new Set<(error: unknown) => void>();
   readonly #absence: Absence;
-  readonly #goneHandlers = new Set<() => void>();
   #repliesOpen = false;
   #up = false;
   /** Ended by `close`, or on the way there. */
@@ -91,29 +59,7 @@ export class NatsLink implements Link {
       this.#closedWith = resolve;
     });
     this.#protocol = new LinkProtocol(
-      {
-        servers: [...settings.urls],
-        authenticator: authenticatorFor(settings.credentials),
-        name: settings.name,
-        timeout: Math.min(MAX_TIMER_MS, settings.connectTimeoutMs),
-        // What is left out is true for the server, which then answers each publish with an "+OK": a packet more to send,
-        // and a wake-up more at this end.
-        verbose: false,
-        pedantic: false,
-        reconnect: true,
-        maxReconnectAttempts: -1,
-        waitOnFirstConnect: settings.patient,
-        pingInterval: settings.user.startsWith(SANDBOX_PREFIX) ? SANDBOX_PING_INTERVAL_MS : PING_INTERVAL_MS,
-        maxPingOut: MAX_PINGS_OUT,
-        // The addresses that were given, in their order: a cluster's own may lead nowhere from here.
-        noRandomize: true,
-        ignoreClusterUpdates: true,
-        ignoreAuthErrorAbort: true,
-        noAsyncTraces: true,
-        // The system's resolver (and /etc/hosts) is asked at each dial, not the package's own.
-        resolve: false,
-        ...(tls ? { tls: {} } : {}),
-      },
+      protocolOptions(settings),
       { relay, dial, intake, ca, tls },
       settings.delays,
       {
@@ -123,7 +69,9 @@ export class NatsLink implements Link {
       },
     );
     this.#outbox = new Outbox(this.#protocol);
-    this.#absence = new Absence(settings.goneAfterMs, () => this.#serverGone());
+    this.#absence = new Absence(settings.goneAfterMs);
+    // Before all others that are told: whoever waits for an answer learns it at once.
+    this.#absence.onGone(() => this.#requests.fail(() => this.gone ?? closedError()));
     this.#protocol.closed.then((reason) => this.#ended(reason instanceof Error ? reason : undefined));
   }
 
@@ -145,7 +93,7 @@ export class NatsLink implements Link {
       this.#closing = true;
       await this.#protocol.close();
       if (signal?.aborted === true) throw canceled();
-      if (this.#refused !== undefined) throw this.#refusedError();
+      if (this.#refused !== undefined) throw credentialRefused(this.#refused);
       const why = cause instanceof Error ? cause.message : String(cause);
       throw new ConnectionError(`no NATS server to be had at ${relay ?? urls.join(", ")}: ${why}`, { cause });
     } finally {
@@ -153,12 +101,6 @@ export class NatsLink implements Link {
       unhear();
       this.#giveUp = undefined;
     }
-  }
-
-  #refusedError(): SandmeshError {
-    return new PermissionDeniedError(`the server refuses the credential: ${this.#refused}`, {
-      reason: "credential",
-    });
   }
 
   get maxPayload(): number {
@@ -230,15 +172,8 @@ export class NatsLink implements Link {
 
   #begin(): void {
     if (this.#closing) throw closedError();
-    // Of the server's two refusals the first would be about the answers' subject.
-    if (!this.#settings.mayAsk)
-      throw new PermissionDeniedError(
-        "this credential is an observer's: it may listen to events, and ask nothing",
-        {
-          reason: "publish",
-        },
-      );
-    if (this.#refused !== undefined && !this.#protocol.connected) throw this.#refusedError();
+    if (!this.#settings.mayAsk) throw observerAsks();
+    if (this.#refused !== undefined && !this.#protocol.connected) throw credentialRefused(this.#refused);
     if (this.gone !== undefined) throw this.gone;
     if (!this.#repliesOpen) {
       // In front of the request on the same connection: the server has it before it has the request.
@@ -273,7 +208,7 @@ export class NatsLink implements Link {
 
   async flush(): Promise<void> {
     if (this.#closing) throw closedError();
-    if (!this.#protocol.connected) await new Promise<void>((back) => this.#returns.push(back));
+    if (!this.#protocol.connected) await this.#absence.over();
     if (this.#closing) throw closedError();
     if (this.gone !== undefined) throw this.gone;
     // The package leaves a flush that is under way when it closes without an answer for ever.
@@ -299,8 +234,7 @@ export class NatsLink implements Link {
   #tellStatus(connected: boolean): void {
     if (this.#up === connected) return;
     this.#up = connected;
-    if (connected) this.#absence.end();
-    else this.#absence.begin();
+    if (!connected) this.#absence.begin();
     for (const handle of this.#statusHandlers) {
       try {
         handle(connected);
@@ -319,15 +253,7 @@ export class NatsLink implements Link {
   }
 
   onGone(handle: () => void): () => void {
-    this.#goneHandlers.add(handle);
-    return () => this.#goneHandlers.delete(handle);
-  }
-
-  /** Whoever waits for an answer, or for the server's return, learns it at once. */
-  #serverGone(): void {
-    this.#requests.fail(() => this.gone ?? closedError());
-    for (const back of this.#returns.splice(0)) back();
-    for (const handle of [...this.#goneHandlers]) handle();
+    return this.#absence.onGone(handle);
   }
 
   #disconnected(): void {
@@ -337,39 +263,33 @@ export class NatsLink implements Link {
   #reconnected(): void {
     this.#refused = undefined;
     this.#outbox.release();
-    for (const back of this.#returns.splice(0)) back();
+    this.#absence.end();
     this.#tellStatus(true);
   }
 
   #serverError(error: NatsError): void {
-    if (error.isAuthError() || /authentication revoked/i.test(error.message)) {
-      // The cut of a connection that stood (an expiry) leaves hope: the next credential may be a newer one. A refused
-      // return does not. The package has let go of the socket by now, so that it does not know which it is.
-      if (this.#up) return;
-      this.#refused = error.message;
-      this.#giveUp?.(error);
-      this.#requests.fail(() => this.#refusedError());
-      return;
-    }
-    // Said to one whose process stood still, with the cut: what follows is a reconnect as any other.
-    if (/stale connection/i.test(error.message)) return;
-    const [, operation, subject] =
-      /(Publish|Subscription)(?: with .*)? to "([^"]+)"/i.exec(error.message) ?? [];
-    if (!error.isPermissionError() || operation === undefined || subject === undefined) {
-      this.#report(error, "the server");
-      return;
-    }
-    const publish = operation.toLowerCase() === "publish";
-    const denied = () =>
-      new PermissionDeniedError(
-        `this credential may not ${publish ? "publish to" : "subscribe"} ${subject}`,
-        {
-          reason: publish ? "publish" : "subscribe",
-        },
-      );
-    const concerned = publish
-      ? this.#requests.fail(denied, subject)
-      : subject === this.#wildcard && this.#requests.fail(denied);
+    const complaint = complaintOf(error);
+    if (complaint.about === "credential") this.#credentialRefused(error);
+    else if (complaint.about === "subject") this.#subjectRefused(complaint);
+    else if (complaint.about === "anything else") this.#report(error, "the server");
+  }
+
+  #credentialRefused(error: NatsError): void {
+    // The cut of a connection that stood (an expiry) leaves hope: the next credential may be a newer one. A refused
+    // return does not. The package has let go of the socket by now, so that it does not know which it is.
+    if (this.#up) return;
+    this.#refused = error.message;
+    this.#giveUp?.(error);
+    this.#requests.fail(() => credentialRefused(error.message));
+  }
+
+  #subjectRefused(refused: RefusedSubject): void {
+    const { operation, subject } = refused;
+    const denied = () => subjectRefused(refused);
+    const concerned =
+      operation === "publish"
+        ? this.#requests.fail(denied, subject)
+        : subject === this.#wildcard && this.#requests.fail(denied);
     if (!concerned) this.#report(denied(), "the server");
   }
 
@@ -385,7 +305,6 @@ export class NatsLink implements Link {
     this.#absence.end();
     this.#requests.fail(closedError);
     this.#requests.deadlines.close();
-    for (const back of this.#returns.splice(0)) back();
     for (const fail of this.#flushing) fail(closedError());
     this.#closedWith(byClose ? undefined : (reason ?? new ConnectionError("the connection closed")));
   }
