@@ -8,9 +8,10 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
+import { connectBy } from "../typescript/connect.ts";
 import { ENDING_SIGNALS } from "../typescript/exit.ts";
 import { localError, systemErrno } from "../typescript/files/local-errors.ts";
-import { connect, type Mesh } from "../typescript/mod.ts";
+import type { Mesh } from "../typescript/mod.ts";
 import { resolveSettings, type Settings } from "../typescript/settings.ts";
 import { defined } from "../typescript/spec.ts";
 import { pause } from "../typescript/wire/pause.ts";
@@ -74,11 +75,8 @@ export async function withMesh(
     const { url, creds, ca } = globals;
     const { signal } = abort;
     const asked = defined({ url, credentials: creds, ca });
-    // Once: a pipe has its text no second time.
     const settings = await resolveSettings(asked, process.env, signal);
-    const { urls, credentials } = settings;
-    const where = defined({ url: urls.join(","), credentials, ca: settings.ca });
-    const mesh = await connect({ handleSignals: false, signal, ...where });
+    const mesh = await connectBy(settings, { handleSignals: false, signal });
     try {
       process.exitCode =
         (await work({ mesh, settings, output: createOutput(globals, signal), signal })) ?? EXIT.ok;

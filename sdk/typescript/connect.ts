@@ -1,7 +1,8 @@
 // The way in.
 import { given } from "./arguments.ts";
 import { Mesh } from "./mesh.ts";
-import { resolveSettings, type SettingsOptions } from "./settings.ts";
+import { resolveSettings, type Settings, type SettingsOptions } from "./settings.ts";
+import { defined } from "./spec.ts";
 import { type Duration, milliseconds, timeLimit } from "./units.ts";
 import { Caller } from "./wire/caller.ts";
 import { openLink, SERVER_GONE_MS } from "./wire/open.ts";
@@ -32,10 +33,26 @@ export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
 /** As `connect`; a test has no minute. */
 export async function connectAs(
   options: ConnectOptions,
-  { goneAfterMs = SERVER_GONE_MS }: { goneAfterMs?: number } = {},
+  { goneAfterMs }: { goneAfterMs?: number } = {},
 ): Promise<Mesh> {
-  const { run, lease, connectTimeout = 10_000, handleSignals = true, signal, ...where } = given(options);
+  const { run, lease, connectTimeout, handleSignals, signal, ...where } = given(options);
   const settings = await resolveSettings(where, process.env, signal);
+  const how = defined({ run, lease, connectTimeout, handleSignals, signal });
+  return await connectBy(settings, how, goneAfterMs);
+}
+
+/** As `connect`, where it is known by now which mesh that is. */
+export async function connectBy(
+  settings: Settings,
+  {
+    run,
+    lease,
+    connectTimeout = 10_000,
+    handleSignals = true,
+    signal,
+  }: Omit<ConnectOptions, keyof SettingsOptions>,
+  goneAfterMs = SERVER_GONE_MS,
+): Promise<Mesh> {
   const timeoutMs = timeLimit(connectTimeout, "connectTimeout");
   if (lease !== undefined) milliseconds(lease, "lease");
   throwIfAborted(signal);
@@ -45,7 +62,6 @@ export async function connectAs(
   link.onStatus((connected) => connected && pulse.reconnected());
   return new Mesh(settings, new Caller(link), pulse, {
     handleSignals,
-    ...(run !== undefined && { run }),
-    ...(lease !== undefined && { lease }),
+    ...defined({ run, lease }),
   });
 }
