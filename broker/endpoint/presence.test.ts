@@ -1,10 +1,9 @@
 // Terminals whose client is gone, and those whose client is there.
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
-import type { Link } from "../link/link.ts";
-import { type TestServer, testServer } from "../server/testing.ts";
+import { expect, test } from "bun:test";
 import type { Alarm } from "./alarm.ts";
 import { Presence } from "./presence.ts";
-import { type Booted, boot, newId, PoolDouble, TENANT, until } from "./testing.ts";
+import { newId, until } from "./testing.ts";
+import { playedSandbox } from "./testing-commands.ts";
 
 test("a daemon that was frozen hears what came meanwhile before it takes its client for gone", () => {
   let alarm: Alarm | undefined;
@@ -29,20 +28,7 @@ test("a daemon that was frozen hears what came meanwhile before it takes its cli
   expect(gone).toBe(1);
 });
 
-let server: TestServer;
-let user: Link;
-let box: Booted;
-beforeAll(async () => {
-  server = await testServer();
-  await PoolDouble.start(server);
-  user = await server.user(TENANT, "ann");
-});
-afterAll(() => server.close());
-beforeEach(async () => {
-  box = await boot(server, user);
-});
-afterEach(() => box.endpoint.close());
-
+const box = playedSandbox();
 const pty = { rows: 24, cols: 80, hang_up_ms: 300 };
 
 async function terminal(id = newId(), more: object = { detach: true }) {

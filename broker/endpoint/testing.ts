@@ -96,7 +96,7 @@ export function bootstrapOf(server: TestServer, sandbox: string, more: Partial<B
 }
 
 /** A command whose every step the test takes. */
-class Scripted implements RunningCommand {
+export class Scripted implements RunningCommand {
   readonly request: ParsedExec;
   readonly sink: CommandSink;
   readonly pauses: boolean[] = [];
