@@ -114,8 +114,8 @@ export interface Attributes {
   follow: boolean;
 }
 
-/** What is found out about files where they lie; a signal that aborts ends it by its reason. Throws FileError with the errno name as reason, and NotFoundError for
- * a watch's cursor that is not known (any more). */
+/** What is found out about files where they lie; a signal that aborts ends it by its reason. Throws FileError with the errno
+ * name as reason, and NotFoundError for a watch's cursor that is not known (any more). */
 export interface Trees {
   hash(path: string, signal: AbortSignal): Promise<HashAnswer>;
   setAttributes(attributes: Attributes): Promise<void>;

@@ -39,8 +39,8 @@ export interface Link {
   /** What the server said that a message may be at most. */
   readonly maxPayload: number;
   /** Throws InvalidRequestError, TooLargeError (maxPayload), ConnectionError (closed, or more than 16 MiB waiting while
-   * the connection is away). The bytes must not be changed in the same turn of the event loop; those of `tail`, which come behind `data` in
-   * the same message and are not copied, not before `idle`. */
+   * the connection is away). The bytes must not be changed in the same turn of the event loop; those
+   * of `tail`, which come behind `data` in the same message and are not copied, not before `idle`. */
   publish(
     subject: string,
     data: Uint8Array,

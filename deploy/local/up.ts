@@ -52,8 +52,8 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
 }
 
 /** Starts a mesh in `home`, or answers the one that is up there. Throws InvalidRequestError that names the setting of
- * the pool at fault, FileError where the home cannot be made or its disk is full, ProviderError where the daemon was not built, ConnectionError
- * with what the log says. */
+ * the pool at fault, FileError where the home cannot be made or its disk is full, ProviderError where the daemon was not
+ * built, ConnectionError with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
   checkPoolSettings(options.pool ?? {});
   const paths = makeHome(home);

@@ -51,7 +51,8 @@ export function tellByWrites(): void {
 }
 
 /** Waits until a slow reader of ours has taken it, so that back-pressure reaches a command. Throws FileError where it is
- * not taken: the disk is full, there is no stdout (`>&-`), or the reader has gone (EPIPE); CanceledError where the signal aborts before. */
+ * not taken: the disk is full, there is no stdout (`>&-`), or the reader has gone (EPIPE); CanceledError where the signal
+ * aborts before. */
 export function write(
   name: "stdout" | "stderr",
   data: Uint8Array | string,

@@ -55,8 +55,8 @@ export function checkRequest<S extends Schema>(schema: S, request: object): void
   }
 }
 
-/** `request`, which can be encoded, and whose texts all become bytes as they are: half of a surrogate pair would silently become U+FFFD, and so
- * another argument, name or path. Throws InvalidRequestError that names the field. */
+/** `request`, which can be encoded, and whose texts all become bytes as they are: half of a surrogate pair would
+ * silently become U+FFFD, and so another argument, name or path. Throws InvalidRequestError that names the field. */
 export function onlyWellFormed<R extends object>(request: R): R {
   check(request, "");
   return request;

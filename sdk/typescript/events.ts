@@ -32,8 +32,8 @@ const Filter = v.object({ run: v.optional(Id), sandbox: v.optional(Id) });
 /** A reader that is this far behind misses the oldest. */
 const MAX_WAITING = 10_000;
 
-/** Endless; leave the loop or abort. Throws ConnectionError where the server has been away for a minute. Events from before the first step of the loop are not told. Events of
- * sandboxes' own making are left out, since anyone inside may make them. */
+/** Endless; leave the loop or abort. Throws ConnectionError where the server has been away for a minute. Events from before
+ * the first step of the loop are not told. Events of sandboxes' own making are left out, since anyone inside may make them. */
 export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<PoolEvent, void, void> {
   const waiting: PoolEvent[] = [];
   let wake: () => void = () => undefined;

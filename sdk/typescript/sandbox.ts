@@ -27,7 +27,8 @@ export interface Owner {
 /** What every command and file operation throws beside its own errors: SandboxLostError (the infrastructure lost it),
  * LeaseLostError (it is someone else's by now), UnreachableError (nobody listens for 10 s, though it is still on the
  * pool's list), NotFoundError (the pool knows no such sandbox), DeadlineError, CanceledError (the signal), ConnectionError
- * (the mesh was closed, or its server has been away for a minute). Those of a command say in `started` whether it may have run. */
+ * (the mesh was closed, or its server has been away for a minute). Those of a command say in `started` whether it may have
+ * run. */
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   /** What the pool gave; undefined for a handle by id. */

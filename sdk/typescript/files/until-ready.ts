@@ -1,5 +1,5 @@
-// A fifo, a terminal or a device of this machine may let us wait for ever. That is never waited for in a call to the kernel: no
-// signal would be heard there, and the process could not end.
+// A fifo, a terminal or a device of this machine may let us wait for ever. That is never waited for in a call to the kernel:
+// no signal would be heard there, and the process could not end.
 import { pause, throwIfAborted } from "../wire/pause.ts";
 
 /** How soon it is tried again, ms: doubled while nothing comes, or is taken. */

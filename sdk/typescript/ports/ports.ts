@@ -12,6 +12,7 @@ import { CREDIT_BYTES } from "../command/request.ts";
 import { StdinWriter } from "../command/stdin.ts";
 import { CommandStream } from "../command/stream.ts";
 import type { Abortable } from "../files/files.ts";
+import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
 import { throwIfAborted, unlessAborted } from "../wire/pause.ts";
 
@@ -30,10 +31,7 @@ function open(box: Box, port: Port, onOutputEnd?: () => void): CommandStream {
     credit_bytes: CREDIT_BYTES,
   };
   const follower = new Follower(box, { id, exec, keep: "head" });
-  return new CommandStream(box, id, follower, {
-    onLeave: "cancel",
-    ...(onOutputEnd === undefined ? {} : { onOutputEnd }),
-  });
+  return new CommandStream(box, id, follower, { onLeave: "cancel", ...defined({ onOutputEnd }) });
 }
 
 /** Cuts a connection on both sides. */

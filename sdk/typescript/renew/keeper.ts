@@ -109,7 +109,8 @@ export class Keeper {
   }
 }
 
-/** A connection for renewals. The lease may be shorter than the time that the broker needs to come back: tried for as long as it takes. */
+/** A connection for renewals. The lease may be shorter than the time that the broker needs to come back: tried for as long as
+ * it takes. */
 export async function openPatiently(settings: Settings): Promise<Caller> {
   for (;;) {
     try {
