@@ -35,6 +35,7 @@ export class Absence {
 
   /** Until the server is back, or counts as gone, or is not waited for any more. */
   over(): Promise<void> {
+    if (this.error !== undefined) return Promise.resolve();
     return new Promise((back) => this.#returns.push(back));
   }
 

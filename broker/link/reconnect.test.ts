@@ -241,6 +241,23 @@ test("a message whose end is given in parts arrives as one, in order with others
   expect(heard.filter((each) => !wanted.includes(each))).toEqual([]);
 });
 
+test("who waits for the server to have it all is told that it counts as gone, also where it does already", async () => {
+  await using server = await testServer();
+  const user = await server.user("acme", "ann", { ...soon, goneAfterMs: 500 });
+  const away = new Promise<void>((lost) => user.onStatus((connected) => !connected && lost()));
+  const gone = new Promise<void>((told) => user.onGone(told));
+  const ended = () =>
+    user.flush().then(
+      () => "all of it",
+      (error: unknown) => error,
+    );
+  await server.kill();
+  await away;
+  const before = ended();
+  await gone;
+  for (const end of [before, ended()]) expect(await end).toMatchObject({ reason: "server_gone" });
+});
+
 test("a server that hangs, and ends no connection, is noticed by who may wait for answers", async () => {
   await using server = await testServer();
   const user = await server.user("acme", "ann", soon);
