@@ -2,13 +2,11 @@
 import {
   type AnswerOf,
   ConnectionError,
-  DEFAULT_LEASE_MS,
   ID_PATTERN,
   InternalError,
   NotFoundError,
-  newUuidV7,
   PermissionDeniedError,
-  POOL_VERBS,
+  type POOL_VERBS,
   type PoolEvent,
   randomName,
   SandboxLostError,
@@ -16,7 +14,8 @@ import {
 } from "../../broker/contract/index.ts";
 import { whenAborted } from "../../broker/link/on-abort.ts";
 import { acquire } from "./acquire.ts";
-import { checkRequest, given, invalid, nothingElse, onlySignal } from "./arguments.ts";
+import { type AcquireManyOptions, type AcquireOptions, acquireRequest } from "./acquire-options.ts";
+import { given, invalid, nothingElse, onlySignal } from "./arguments.ts";
 import { type EventFilter, events } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import type { Abortable } from "./files/files.ts";
@@ -33,34 +32,14 @@ import { Renewer } from "./renew/renewer.ts";
 import { Run } from "./run.ts";
 import { type Owner, Sandbox } from "./sandbox.ts";
 import type { Settings } from "./settings.ts";
-import { defined, type SpecOptions, specOf } from "./spec.ts";
+import { defined } from "./spec.ts";
 import { type Held, Tenure } from "./tenure.ts";
-import { type Duration, milliseconds, timeLimit } from "./units.ts";
+import { type Duration, milliseconds } from "./units.ts";
 import { Box } from "./wire/box.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
 import { stopWith, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
-
-export interface AcquireOptions extends SpecOptions {
-  /** Default: the connection's own run. */
-  run?: string;
-  /** How long to wait for it; default 5 minutes. */
-  timeout?: Duration;
-  /** Aborting takes the acquire back. */
-  signal?: AbortSignal;
-  /** How long the run lives on when this process is gone; 1 s to 24 h, default 60 s. Renewed at a third of it. */
-  lease?: Duration;
-  /** Ends it after this, whatever is renewed; default 24 h. */
-  maxLife?: Duration;
-  /** UUIDv7, which becomes the lease's name; the same one again answers the same sandbox. */
-  id?: string;
-}
-
-export interface AcquireManyOptions extends Omit<AcquireOptions, "id"> {
-  /** How many are enough; default all. */
-  atLeast?: number;
-}
 
 export interface MeshOptions {
   run?: string;
@@ -68,7 +47,6 @@ export interface MeshOptions {
   handleSignals: boolean;
 }
 
-const DEFAULT_TIMEOUT_MS = 300_000;
 /** Acquires of one call; more than any pool queues, and no more than this process can hold. */
 const MAX_AT_ONCE = 1_000_000;
 /** On the way out of the process. */
@@ -133,32 +111,14 @@ export class Mesh implements AsyncDisposable {
   }
 
   async #acquire(options: AcquireOptions): Promise<Sandbox> {
-    const {
-      run = this.defaultRun,
-      timeout,
-      signal,
-      lease = this.#lease,
-      maxLife,
-      id,
-      ...spec
-    } = given(options);
-    const leaseMs = lease === undefined ? DEFAULT_LEASE_MS : milliseconds(lease, "lease");
-    const request = {
-      id: id ?? newUuidV7(),
-      run,
-      spec: specOf(spec),
-      timeout_ms: timeout === undefined ? DEFAULT_TIMEOUT_MS : timeLimit(timeout, "timeout"),
-      lease_ms: leaseMs,
-      renews: true,
-      ...(maxLife !== undefined && { max_life_ms: milliseconds(maxLife, "maxLife") }),
-    };
-    // Before the run is renewed for it.
-    checkRequest(POOL_VERBS.acquire.request, request);
+    const { run = this.defaultRun, lease = this.#lease, signal, ...asked } = given(options);
+    // Checked before the run is renewed for it.
+    const request = acquireRequest({ ...asked, run, ...defined({ lease }) });
     this.#caller.throwIfUnusable();
     const closing = this.#closing.signal;
     const either = stopWith(signal);
     const unhear = whenAborted(closing, either.stop);
-    this.#tenure.enter(run, leaseMs);
+    this.#tenure.enter(run, request.lease_ms);
     let grant: Awaited<ReturnType<typeof acquire>> | undefined;
     let lifeline: Lifeline | undefined;
     try {
@@ -168,7 +128,7 @@ export class Mesh implements AsyncDisposable {
         request,
         this.#tenure.open,
         either.signal,
-        id !== undefined,
+        asked.id !== undefined,
       );
     } finally {
       unhear();
@@ -225,8 +185,7 @@ export class Mesh implements AsyncDisposable {
     nothingElse(rest);
     const sandboxes: SandboxView[] = [];
     for (let after: string | undefined; ; ) {
-      const request = { ...(run !== undefined && { run }), ...(after !== undefined && { after }) };
-      const page = await this.#caller.pool("list", request, { signal });
+      const page = await this.#caller.pool("list", defined({ run, after }), { signal });
       sandboxes.push(...page.sandboxes);
       after = page.next;
       if (after === undefined) return sandboxes;

@@ -38,6 +38,7 @@ export type { InfoAnswer } from "../../broker/contract/messages/info.ts";
 export type { Grant, SandboxView, State, Timeline } from "../../broker/contract/messages/pool.ts";
 export type { HashAnswer, SearchAnswer } from "../../broker/contract/messages/trees.ts";
 export { assertNever, describeOutcome, type Outcome } from "../../broker/contract/outcome.ts";
+export type { AcquireManyOptions, AcquireOptions } from "./acquire-options.ts";
 export { Chunk } from "./command/chunk.ts";
 export { type AttachOptions, Command, type StartOptions } from "./command/command.ts";
 export type { ExecOptions } from "./command/exec.ts";
@@ -54,7 +55,7 @@ export { type Abortable, type Content, Files, type SearchOptions, type WriteOpti
 export type { ReadRange } from "./files/read.ts";
 export type { CopyOptions } from "./files/trees.ts";
 export type { FileChange } from "./files/watch.ts";
-export { type AcquireManyOptions, type AcquireOptions, Mesh } from "./mesh.ts";
+export { Mesh } from "./mesh.ts";
 export type { ExposeOptions, Forward, ForwardOptions } from "./ports/ports.ts";
 export type { Releasable } from "./releases.ts";
 export { Run } from "./run.ts";

@@ -1,9 +1,10 @@
 // A run: sandboxes that are renewed together and end together.
 import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
+import type { AcquireManyOptions, AcquireOptions } from "./acquire-options.ts";
 import { given, onlySignal } from "./arguments.ts";
 import type { EventFilter } from "./events.ts";
 import type { Abortable } from "./files/files.ts";
-import type { AcquireManyOptions, AcquireOptions, Mesh } from "./mesh.ts";
+import type { Mesh } from "./mesh.ts";
 import type { Sandbox } from "./sandbox.ts";
 import type { Duration } from "./units.ts";
 
