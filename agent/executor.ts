@@ -29,7 +29,7 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
     }),
   );
   const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
-  const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd }));
+  const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd, engine }));
   const ports = new Ports();
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
     const { createInfo } = await import("./info/info.ts");
@@ -96,6 +96,7 @@ function lazyTrees(load: () => Promise<Trees>): Trees {
     glob: async (request) => (await trees()).glob(request),
     search: async (request) => (await trees()).search(request),
     watch: async (request) => (await trees()).watch(request),
+    changes: async (request) => (await trees()).changes(request),
     close: () => void loading?.then((loaded) => loaded.close()),
   };
 }

@@ -12,10 +12,27 @@ const LOCAL = new Set(
 
 /** Whether something is mounted that may not answer, beside the root, without which there is nothing anyway. */
 export function mayWait(read: Read = readText): boolean {
+  return mounts(read).some(({ at, type }) => at !== "/" && !LOCAL.has(type));
+}
+
+/** The folders at which a file system of one of these types is mounted. */
+export function mountedAt(types: ReadonlySet<string>, read: Read = readText): Set<string> {
+  const found = mounts(read).filter(({ type }) => types.has(type));
+  return new Set(found.map(({ at }) => at));
+}
+
+/** proc_pid_mountinfo(5). */
+function mounts(read: Read): { at: string; type: string }[] {
+  const found: { at: string; type: string }[] = [];
   for (const line of (read("/proc/self/mountinfo") ?? "").split("\n")) {
     const [before = "", after] = line.split(" - ");
-    if (after === undefined || before.split(" ")[4] === "/") continue;
-    if (!LOCAL.has(after.split(" ", 1)[0] ?? "")) return true;
+    const at = before.split(" ")[4];
+    if (after === undefined || at === undefined) continue;
+    // Spaces and the like stand there as \040.
+    const name = at.replace(/\\([0-7]{3})/g, (_, digits: string) =>
+      String.fromCharCode(Number.parseInt(digits, 8)),
+    );
+    found.push({ at: name, type: after.split(" ", 1)[0] ?? "" });
   }
-  return false;
+  return found;
 }

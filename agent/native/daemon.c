@@ -2,6 +2,7 @@
 // often, and sockets that the runtime has no call for. All of it returns at once.
 #include "engine.h"
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -164,4 +165,19 @@ EXPORT int engine_receive(int from) {
   int fd;
   memcpy(&fd, CMSG_DATA(head), sizeof fd);
   return fd;
+}
+
+/** What changes in folders, for whoever reads of it, or -errno. */
+EXPORT int engine_inotify(void) {
+  int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  return fd < 0 ? -errno : fd;
+}
+
+EXPORT int engine_inotify_add(int fd, const char *path, uint32_t mask) {
+  int wd = inotify_add_watch(fd, path, mask);
+  return wd < 0 ? -errno : wd;
+}
+
+EXPORT void engine_inotify_remove(int fd, int wd) {
+  inotify_rm_watch(fd, wd);
 }

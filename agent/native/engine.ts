@@ -61,6 +61,8 @@ const BATCH_BYTES = 48 * 1024;
 const BATCH_MS = 1;
 /** How often it is looked whether the engine's thread waits for a child that someone has stopped. */
 const NUDGE_MS = 50;
+/** Where the engine cannot look whether there is something to read. */
+const LOOK_MS = 100;
 
 export class Engine {
   readonly #native: Library;
@@ -228,17 +230,44 @@ export class Engine {
   }
 
   #readable(fd: number, withinMs: number): Promise<void> {
-    const handle = Number(this.#native.engine_watch_readable(fd));
-    if (handle < 0) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
         clearTimeout(timer);
-        if (this.#watchers.delete(handle)) this.#native.engine_unwatch(handle);
+        end();
         resolve();
       };
       const timer = setTimeout(done, withinMs);
-      this.#watchers.set(handle, done);
+      const end = this.onReadable(fd, done);
     });
+  }
+
+  /** Calls `then` once when that descriptor, which stays the caller's, has something to read; what is returned takes it
+   * back. */
+  onReadable(fd: number, then: () => void): () => void {
+    const handle = Number(this.#native.engine_watch_readable(fd));
+    if (handle < 0) {
+      // No descriptor or memory is left for it: whoever reads looks for himself.
+      const timer = setTimeout(then, LOOK_MS);
+      return () => clearTimeout(timer);
+    }
+    this.#watchers.set(handle, then);
+    return () => {
+      if (this.#watchers.delete(handle)) this.#native.engine_unwatch(handle);
+    };
+  }
+
+  /** A descriptor of inotify(7), which never waits; negative: an errno. */
+  inotify(): number {
+    return this.#native.engine_inotify();
+  }
+
+  /** The number of the watch that `path` has by it; negative: an errno. */
+  inotifyAdd(fd: number, path: string, mask: number): number {
+    return this.#native.engine_inotify_add(fd, ptr(Buffer.from(`${path}\0`)), mask);
+  }
+
+  inotifyRemove(fd: number, watch: number): void {
+    this.#native.engine_inotify_remove(fd, watch);
   }
 
   /** Reads the socket of that descriptor, which nobody else may read until `close`; undefined where that cannot be. `came`

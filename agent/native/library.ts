@@ -49,6 +49,9 @@ const SYMBOLS = {
   engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
   engine_no_spare: { args: [], returns: FFIType.void },
   engine_has_spare: { args: [], returns: FFIType.i32 },
+  engine_inotify: { args: [], returns: FFIType.i32 },
+  engine_inotify_add: { args: [FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
+  engine_inotify_remove: { args: [FFIType.i32, FFIType.i32], returns: FFIType.void },
   engine_receive: { args: [FFIType.i32], returns: FFIType.i32 },
 } as const;
 export type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];

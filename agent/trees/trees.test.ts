@@ -15,8 +15,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CanceledError } from "../../broker/contract/index.ts";
 import type { Trees } from "../../broker/endpoint/executor.ts";
-import { until } from "../exec/testing.ts";
+import { testEngine, until } from "../exec/testing.ts";
 import { createFiles } from "../files/files.ts";
+import type { Engine } from "../native/engine.ts";
 import { createTrees } from "./trees.ts";
 
 /** Nobody takes it back. */
@@ -25,7 +26,9 @@ const never = new AbortController().signal;
 let folder: string;
 let root: string;
 let trees: Trees;
-beforeAll(() => {
+let engine: Engine;
+beforeAll(async () => {
+  engine = await testEngine();
   folder = mkdtempSync(join(tmpdir(), "trees-test-"));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -33,7 +36,7 @@ let count = 0;
 beforeEach(() => {
   root = join(folder, String(count++));
   mkdirSync(root);
-  trees = createTrees({ cwd: root });
+  trees = createTrees({ cwd: root, engine });
 });
 const put = (path: string, content: string | Uint8Array = ""): void => {
   mkdirSync(join(root, path, ".."), { recursive: true });
@@ -227,52 +230,5 @@ describe("who takes it back", () => {
     ];
     await Bun.sleep(0);
     expect(await Promise.all(working.map(canceled))).toEqual(["canceled", "canceled", "canceled"]);
-  });
-});
-
-describe("watch", () => {
-  const next = async (cursor: string, waitMs = 10_000) =>
-    await trees.watch({ path: ".", recursive: true, cursor, waitMs });
-
-  test("tells what changed and what was removed, in sub-folders and in folders made meanwhile", async () => {
-    put("sub/old");
-    let { cursor } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
-    const seen = new Map<string, string>();
-    const until = async (path: string, kind: string): Promise<void> => {
-      while (seen.get(path) !== kind) {
-        const answer = await next(cursor);
-        expect(answer.changes.length).toBeGreaterThan(0);
-        cursor = answer.cursor;
-        for (const change of answer.changes) seen.set(change.path, change.kind);
-      }
-    };
-    put("sub/new", "x");
-    await until("sub/new", "changed");
-    rmSync(join(root, "sub/old"));
-    await until("sub/old", "removed");
-    mkdirSync(join(root, "made"));
-    await until("made", "changed");
-    put("made/inner", "x");
-    await until("made/inner", "changed");
-    trees.close();
-  });
-
-  test("a lost answer is told again by the same cursor; an older one and an ended watch are not found", async () => {
-    const { cursor: first } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
-    put("a");
-    const answer = await next(first);
-    expect(answer.changes).toEqual([{ path: "a", kind: "changed" }]);
-    expect(await next(first)).toEqual(answer);
-    put("b");
-    await next(answer.cursor);
-    expect(await reason(next(first))).toBe("not_found");
-    trees.close();
-    expect(await reason(next(answer.cursor))).toBe("not_found");
-  });
-
-  test("nothing that changes is answered in time, with nothing", async () => {
-    const { cursor } = await trees.watch({ path: ".", recursive: true, waitMs: 0 });
-    expect(await next(cursor, 30)).toEqual({ cursor, changes: [], overflow: false });
-    trees.close();
   });
 });

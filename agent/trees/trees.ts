@@ -1,10 +1,16 @@
 // Trees of executor.ts on the real file system: hash, attributes, glob, search and watch, bounded in time and size.
 import { createHash } from "node:crypto";
-import { chmod, chown, lchown, lutimes, stat, utimes } from "node:fs/promises";
-import type { GlobAnswer, HashAnswer, SearchAnswer } from "../../broker/contract/index.ts";
+import { chmod, chown, lchown, lutimes, utimes } from "node:fs/promises";
+import {
+  type GlobAnswer,
+  type HashAnswer,
+  newUuidV7,
+  type SearchAnswer,
+} from "../../broker/contract/index.ts";
 import type { Attributes, Trees } from "../../broker/endpoint/executor.ts";
 import { fileFault, withPath } from "../files/error.ts";
 import { openFile, refusePipes } from "../files/open.ts";
+import type { Engine } from "../native/engine.ts";
 import { type Match, searchFile } from "./search.ts";
 import { walk } from "./walk.ts";
 import { Watches } from "./watches.ts";
@@ -15,9 +21,17 @@ const MAX_TIME_MS = 20_000;
 /** Of an answer's texts: with what encoding adds it stays far below the 1 MiB of a message. */
 const MAX_ANSWER_CHARACTERS = 256 * 1024;
 
-export function createTrees({ cwd }: { cwd: string }): Trees {
+export interface TreesOptions {
+  /** Where relative paths begin. */
+  cwd: string;
+  engine: Engine;
+  /** A watch that nobody asks for this long ends. */
+  watchIdleMs?: number;
+}
+
+export function createTrees({ cwd, engine, watchIdleMs = 60_000 }: TreesOptions): Trees {
   const full = (path: string): string => (path.startsWith("/") ? path : `${cwd}/${path}`);
-  const watches = new Watches();
+  const watches = new Watches(engine, watchIdleMs);
   return {
     hash: (path, signal) => withPath("hash", path, () => hashFile(full(path), signal)),
     setAttributes: (attributes) =>
@@ -26,19 +40,12 @@ export function createTrees({ cwd }: { cwd: string }): Trees {
       withPath("glob in", request.path, () => glob({ ...request, root: full(request.path) })),
     search: (request) =>
       withPath("search in", request.path, () => search({ ...request, root: full(request.path) })),
-    watch: ({ path, recursive, cursor, waitMs }) =>
-      withPath("watch", path, async () =>
-        cursor === undefined
-          ? watches.begin(await existing(full(path)), recursive)
-          : watches.next(full(path), cursor, waitMs),
-      ),
+    watch: ({ path, recursive, transfer = newUuidV7(), signal }) =>
+      withPath("watch", path, () => watches.begin({ root: full(path), recursive, id: transfer, signal })),
+    changes: ({ path, cursor, waitMs }) =>
+      withPath("watch", path, () => watches.next(full(path), cursor, waitMs)),
     close: () => watches.close(),
   };
-}
-
-async function existing(path: string): Promise<string> {
-  await stat(path);
-  return path;
 }
 
 async function hashFile(path: string, signal: AbortSignal): Promise<HashAnswer> {

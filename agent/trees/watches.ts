@@ -1,29 +1,38 @@
 // What changes below folders, remembered until it is asked for: within bounds of number and time.
-import { type FSWatcher, watch } from "node:fs";
 import { lstat } from "node:fs/promises";
 import {
   BusyError,
   errnoOf,
+  InvalidRequestError,
   NotFoundError,
-  newUuidV7,
   type WatchAnswer,
 } from "../../broker/contract/index.ts";
+import { unlessAborted } from "../../broker/link/unless-aborted.ts";
 import { DRAFT_PREFIX } from "../files/draft.ts";
+import type { Engine } from "../native/engine.ts";
+import { Inotify } from "./inotify.ts";
+import { type Seen, Watched } from "./watched.ts";
 
-/** Watches at once; each costs the kernel an inotify watch for each folder. */
+/** Watches at once. */
 const MAX_WATCHES = 32;
 /** Changes of one watch that are remembered, each path once. */
 const MAX_CHANGES = 2000;
-/** One that nobody asks for this long ends. */
-const IDLE_MS = 60_000;
 /** An editor's save is several changes; they are told together. */
 const SETTLE_MS = 20;
 
 type Change = WatchAnswer["changes"][number];
 
-class Watch {
+interface WatchOptions {
+  inotify: Inotify;
+  root: string;
+  recursive: boolean;
+  idleMs: number;
+  onEnd(): void;
+}
+
+class Watch implements Seen {
   readonly root: string;
-  readonly #watcher: FSWatcher;
+  readonly #watched: Watched;
   /** Behind the answer that was last given, in the order of their last change. */
   #fresh = new Set<string>();
   /** In that answer: told again where it was lost. */
@@ -32,37 +41,64 @@ class Watch {
   #toldOverflow = false;
   /** How often was answered; the number in the cursor. */
   #turn = 0;
+  #begun: Promise<void> | undefined;
+  #isBegun = false;
+  /** Who wait for that. */
+  #waiting = 0;
+  #ended = false;
+  #failure: { error: unknown } | undefined;
   #wake: (() => void) | undefined;
   #idle: ReturnType<typeof setTimeout> | undefined;
-  readonly #onIdle: () => void;
+  readonly #idleMs: number;
+  /** It is to be closed. */
+  readonly #onEnd: () => void;
 
-  constructor(root: string, recursive: boolean, onIdle: () => void) {
+  constructor({ inotify, root, recursive, idleMs, onEnd }: WatchOptions) {
     this.root = root;
-    this.#onIdle = onIdle;
-    this.#watcher = watch(root, { recursive, persistent: false }, (_, name) => this.#seen(name));
-    // A watch that fails (the folder is gone) tells no more; whoever asks finds the folder gone.
-    this.#watcher.on("error", () => this.#seen(null));
-    this.#rest();
+    this.#idleMs = idleMs;
+    this.#onEnd = onEnd;
+    this.#watched = new Watched(inotify, root, recursive, this);
   }
 
-  #seen(name: string | null): void {
+  path(path: string): void {
     // What the daemon itself is writing is not there yet.
-    if (name?.slice(name.lastIndexOf("/") + 1).startsWith(DRAFT_PREFIX)) return;
-    if (name === null || this.#fresh.size >= MAX_CHANGES) this.#overflow = true;
+    if (path.slice(path.lastIndexOf("/") + 1).startsWith(DRAFT_PREFIX)) return;
+    if (this.#fresh.size >= MAX_CHANGES) this.#overflow = true;
     else {
-      this.#fresh.delete(name);
-      this.#fresh.add(name);
+      this.#fresh.delete(path);
+      this.#fresh.add(path);
     }
+    this.#wake?.();
+  }
+
+  overflow(): void {
+    this.#overflow = true;
+    this.#wake?.();
+  }
+
+  failed(error: unknown): void {
+    this.#failure = { error };
     this.#wake?.();
   }
 
   #rest(): void {
     clearTimeout(this.#idle);
-    this.#idle = setTimeout(this.#onIdle, IDLE_MS);
+    if (!this.#ended) this.#idle = setTimeout(this.#onEnd, this.#idleMs);
   }
 
-  begin(id: string): WatchAnswer {
-    return { cursor: `${id}.${this.#turn}`, changes: [], overflow: false };
+  /** Resolves when it watches. Whoever asks again shares the beginning, which ends with the last who waits for it. */
+  async begin(id: string, signal: AbortSignal): Promise<WatchAnswer> {
+    this.#waiting++;
+    try {
+      this.#begun ??= this.#watched.begin().then(() => {
+        this.#isBegun = true;
+        this.#rest();
+      });
+      await unlessAborted(this.#begun, signal, () => signal.reason);
+    } finally {
+      if (--this.#waiting === 0 && !this.#isBegun) this.#onEnd();
+    }
+    return { cursor: `${id}.0`, changes: [], overflow: false };
   }
 
   /** Throws NotFoundError for a turn that is neither this nor the one before. */
@@ -71,19 +107,25 @@ class Watch {
     if (turn !== this.#turn)
       throw new NotFoundError("that part of the watch was answered", { field: "cursor" });
     clearTimeout(this.#idle);
-    try {
-      if (this.#fresh.size === 0 && !this.#overflow) await this.#change(waitMs);
-    } finally {
-      this.#rest();
+    if (this.#nothing && this.#failure === undefined) await this.#change(waitMs);
+    this.#rest();
+    // Whoever asked the same beside this one was answered.
+    if (turn !== this.#turn) return await this.#answer(id);
+    if (this.#nothing) {
+      if (this.#failure === undefined) return { cursor: `${id}.${turn}`, changes: [], overflow: false };
+      this.#onEnd();
+      throw this.#failure.error;
     }
-    if (this.#fresh.size === 0 && !this.#overflow)
-      return { cursor: `${id}.${turn}`, changes: [], overflow: false };
-    this.#told = changesOf(this.root, [...this.#fresh]);
+    this.#told = changesOf([...this.#fresh], (path) => this.#watched.full(path));
     this.#toldOverflow = this.#overflow;
     this.#fresh = new Set();
     this.#overflow = false;
     this.#turn = turn + 1;
     return await this.#answer(id);
+  }
+
+  get #nothing(): boolean {
+    return this.#fresh.size === 0 && !this.#overflow;
   }
 
   async #answer(id: string): Promise<WatchAnswer> {
@@ -102,18 +144,24 @@ class Watch {
     if (changed) await Bun.sleep(Math.min(SETTLE_MS, waitMs));
   }
 
+  /** Events were lost. */
+  lost(): void {
+    this.#watched.overflow();
+  }
+
   close(): void {
+    this.#ended = true;
     clearTimeout(this.#idle);
-    this.#watcher.close();
+    this.#watched.end();
     this.#wake?.();
   }
 }
 
-async function changesOf(root: string, paths: readonly string[]): Promise<Change[]> {
+async function changesOf(paths: readonly string[], full: (path: string) => string): Promise<Change[]> {
   const changes: Change[] = [];
   // One by one: where the file system does not answer, one thread waits for it.
   for (const path of paths) {
-    const there = await lstat(`${root}/${path}`).then(
+    const there = await lstat(full(path)).then(
       () => true,
       (error: unknown) => errnoOf(error) !== "ENOENT",
     );
@@ -122,16 +170,46 @@ async function changesOf(root: string, paths: readonly string[]): Promise<Change
   return changes;
 }
 
-export class Watches {
-  readonly #watches = new Map<string, Watch>();
+export interface Begin {
+  root: string;
+  recursive: boolean;
+  /** Under the same one it begins once. */
+  id: string;
+  signal: AbortSignal;
+}
 
-  /** Begins to watch the folder or file at `root`. Throws BusyError and the errors of inotify(7). */
-  begin(root: string, recursive: boolean): WatchAnswer {
+export class Watches {
+  readonly #engine: Engine;
+  readonly #idleMs: number;
+  readonly #watches = new Map<string, Watch>();
+  /** While there is a watch. */
+  #inotify: Inotify | undefined;
+
+  /** One that nobody asks for `idleMs` ends. */
+  constructor(engine: Engine, idleMs: number) {
+    this.#engine = engine;
+    this.#idleMs = idleMs;
+  }
+
+  /** Resolves when the folder or file at `root` is watched. Throws BusyError, FileError, the errnos of files, and what the
+   * signal says. */
+  async begin({ root, recursive, id, signal }: Begin): Promise<WatchAnswer> {
+    const before = this.#watches.get(id);
+    if (before !== undefined && before.root !== root)
+      throw new InvalidRequestError("transfer: another watch has it", { field: "transfer" });
+    const watch = before ?? this.#make(root, recursive, id);
+    return await watch.begin(id, signal);
+  }
+
+  #make(root: string, recursive: boolean, id: string): Watch {
     if (this.#watches.size >= MAX_WATCHES) throw new BusyError(`${MAX_WATCHES} watches are open already`);
-    const id = newUuidV7();
-    const made = new Watch(root, recursive, () => this.#end(id));
+    this.#inotify ??= new Inotify(this.#engine, () => {
+      for (const watch of this.#watches.values()) watch.lost();
+    });
+    const onEnd = (): void => this.#end(id, made);
+    const made = new Watch({ inotify: this.#inotify, root, recursive, idleMs: this.#idleMs, onEnd });
     this.#watches.set(id, made);
-    return made.begin(id);
+    return made;
   }
 
   /** Throws NotFoundError for a cursor of no open watch of that folder. */
@@ -146,12 +224,16 @@ export class Watches {
     return await found.next(id, Number(cursor.slice(dot + 1)), waitMs);
   }
 
-  #end(id: string): void {
-    this.#watches.get(id)?.close();
+  #end(id: string, watch: Watch): void {
+    if (this.#watches.get(id) !== watch) return;
     this.#watches.delete(id);
+    watch.close();
+    if (this.#watches.size > 0) return;
+    this.#inotify?.close();
+    this.#inotify = undefined;
   }
 
   close(): void {
-    for (const id of [...this.#watches.keys()]) this.#end(id);
+    for (const [id, watch] of [...this.#watches]) this.#end(id, watch);
   }
 }

@@ -136,7 +136,14 @@ export interface Trees {
     limit: number;
     signal: AbortSignal;
   }): Promise<SearchAnswer>;
-  watch(request: { path: string; recursive: boolean; cursor?: string; waitMs: number }): Promise<WatchAnswer>;
+  /** Resolves when all of it is watched; under the same name it begins once. */
+  watch(request: {
+    path: string;
+    recursive: boolean;
+    transfer?: string;
+    signal: AbortSignal;
+  }): Promise<WatchAnswer>;
+  changes(request: { path: string; cursor: string; waitMs: number }): Promise<WatchAnswer>;
   /** Ends the watches. */
   close(): void;
 }

@@ -199,8 +199,13 @@ function treeHandlers({ executor, looks }: Services) {
         const asked = { path, text, ignoreCase, hidden, limit, signal };
         return trees().search({ ...asked, ...(files === undefined ? {} : { files }) });
       }),
-    watch: ({ path, recursive, cursor, wait_ms: waitMs }) =>
-      trees().watch({ path, recursive, waitMs, ...(cursor === undefined ? {} : { cursor }) }),
+    watch: ({ path, recursive, cursor, wait_ms: waitMs, transfer }, reply) => {
+      if (cursor !== undefined) return trees().changes({ path, cursor, waitMs });
+      return looks.run(reply, transfer, (signal) => {
+        const asked = { path, recursive, signal };
+        return trees().watch({ ...asked, ...(transfer === undefined ? {} : { transfer }) });
+      });
+    },
   } satisfies Partial<Handlers>;
 }
 

@@ -52,8 +52,16 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
     bad: { "line 0": [{ matches: [{ path: "a", line: 0, text: "" }], more: false }, "matches.0.line"] },
   },
   "sandbox.watch.request": {
-    good: { begin: { path }, next: { path, recursive: false, cursor: "w1.5", wait_ms: 0 } },
-    bad: { ...badFence({ path }), "a long wait": [{ path, wait_ms: 20_001 }, "wait_ms"] },
+    good: {
+      begin: { path },
+      named: { path, transfer },
+      next: { path, recursive: false, cursor: "w1.5", wait_ms: 0 },
+    },
+    bad: {
+      ...badFence({ path }),
+      "a long wait": [{ path, wait_ms: 20_001 }, "wait_ms"],
+      "no id": [{ path, transfer: "x" }, "transfer"],
+    },
   },
   "sandbox.watch.answer": {
     good: {

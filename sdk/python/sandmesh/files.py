@@ -252,14 +252,15 @@ class Files:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
         remembered; look for yourself."""
         request: dict[str, Any] = {"path": path, "recursive": recursive}
-        answer = await self._box.call("watch", request)
+        answer = await self._look("watch", request, again_after=_WATCH_S, timeout=_FOREVER_S)
         while True:
             asked = {**request, "cursor": answer["cursor"]}
             try:
                 answer = await self._box.call("watch", asked, again_after=_WATCH_S, timeout=_FOREVER_S)
             except NotFoundError:
-                # The connection was away for longer than the sandbox keeps a watch.
-                answer = {**await self._box.call("watch", request), "overflow": True}
+                # The connection was away for longer than the sandbox keeps a watch, or the folder was replaced.
+                answer = await self._look("watch", request, again_after=_WATCH_S, timeout=_FOREVER_S)
+                answer["overflow"] = True
             if answer["overflow"]:
                 yield FileChange("", "overflow")
             for change in answer["changes"]:

@@ -54,6 +54,38 @@ async def test_a_watch_tells_what_changes(local: Backend) -> None:
         await changes.aclose()
 
 
+async def test_a_watched_folder_that_was_replaced_is_watched_on(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.files.mkdir("/tmp/w")
+        changes = box.files.watch("/tmp/w")
+        first = asyncio.ensure_future(anext(changes))
+        while not first.done():
+            await box.files.write("/tmp/w/f", "x")
+        await box.exec("mv /tmp/w /tmp/moved; mkdir /tmp/w")
+        while (await anext(changes)).kind != "overflow":
+            pass
+        await box.files.write("/tmp/w/new", "x")
+        while (await anext(changes)).path != "new":
+            pass
+        await box.exec("rm -r /tmp/w")
+        with pytest.raises(sandmesh.FileError) as failed:
+            async for _ in changes:
+                pass
+        assert failed.value.reason == "ENOENT"
+
+
+async def test_a_watch_that_is_taken_back_while_it_begins_leaves_its_place_to_others(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        # More than a sandbox has at once.
+        for _ in range(40):
+            first = asyncio.ensure_future(anext(box.files.watch("/")))
+            await asyncio.sleep(0)
+            await box.ping()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+
 async def test_files(local: Backend, tmp_path: Path) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         files = box.files

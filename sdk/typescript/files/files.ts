@@ -12,7 +12,7 @@ import type { Box } from "../wire/box.ts";
 import { type Part, partsOf, piecesUntil, type Source, sendParts } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
 import type { Skipped } from "./pack.ts";
-import { abortTransfer, type ReadRange, readAll, readFrames } from "./read.ts";
+import { abortTransfer, look, type ReadRange, readAll, readFrames } from "./read.ts";
 import { type CopyOptions, download, upload } from "./trees.ts";
 import { type FileChange, watchFolder } from "./watch.ts";
 
@@ -176,7 +176,7 @@ export class Files {
     nothingElse(rest);
     const request = defined({ path, recursive, missing_ok: missingOk });
     const asked = { signal, ...(recursive === true && { timeoutMs: LARGE_MS }) };
-    await this.#look((transfer) => this.#box.call("remove", { ...request, transfer }, asked));
+    await look(this.#box, (transfer) => this.#box.call("remove", { ...request, transfer }, asked));
   }
 
   /** Makes a folder, and with `parents` (default) what leads to it. */
@@ -215,18 +215,7 @@ export class Files {
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
     const asked = { ...onlySignal(options), once: true, timeoutMs: LARGE_MS };
-    return this.#look((transfer) => this.#box.call("hash", { path, transfer }, asked));
-  }
-
-  /** What may take the sandbox long, and is given up there when it is here. */
-  async #look<A>(ask: (transfer: string) => Promise<A>): Promise<A> {
-    const transfer = newUuidV7();
-    try {
-      return await ask(transfer);
-    } catch (error) {
-      if (!(error instanceof FileError)) abortTransfer(this.#box, transfer);
-      throw error;
-    }
+    return look(this.#box, (transfer) => this.#box.call("hash", { path, transfer }, asked));
   }
 
   /** Sets permission bits, such as 0o755. */
@@ -260,7 +249,9 @@ export class Files {
     for (let after: string | undefined; ; ) {
       const request = defined({ path, pattern, hidden, after });
       const asked = { signal, againAfterMs: LOOK_MS };
-      const page = await this.#look((transfer) => this.#box.call("glob", { ...request, transfer }, asked));
+      const page = await look(this.#box, (transfer) =>
+        this.#box.call("glob", { ...request, transfer }, asked),
+      );
       paths.push(...page.paths);
       after = page.paths.at(-1);
       if (!page.more || after === undefined) return paths;
@@ -274,7 +265,7 @@ export class Files {
     nothingElse(rest);
     const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
-    return this.#look((transfer) => this.#box.call("search", { ...request, transfer }, asked));
+    return look(this.#box, (transfer) => this.#box.call("search", { ...request, transfer }, asked));
   }
 
   /** What changes below a folder, from the moment that the first step of the loop has begun on; leaving the loop ends

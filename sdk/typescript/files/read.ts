@@ -8,6 +8,7 @@ import {
   decode,
   encode,
   FileEndFrame,
+  FileError,
   MAX_CHUNK_BYTES,
   newUuidV7,
   sandboxSubject,
@@ -98,6 +99,17 @@ export async function* readFrames(
 /** Lets the sandbox know that nobody waits for it any more. Where that does not arrive it finds out later. */
 export function abortTransfer(box: Box, transfer: string): void {
   box.call("abort_transfer", { transfer }).catch(() => undefined);
+}
+
+/** Asks under a new name for what may take the sandbox long, and is given up there when it is here. */
+export async function look<A>(box: Box, ask: (transfer: string) => Promise<A>): Promise<A> {
+  const transfer = newUuidV7();
+  try {
+    return await ask(transfer);
+  } catch (error) {
+    if (!(error instanceof FileError)) abortTransfer(box, transfer);
+    throw error;
+  }
 }
 
 /** Of a file the sandbox sent nothing for as long as is waited, though it is there: beginning anew would wait as long. */

@@ -3,6 +3,7 @@ import { NotFoundError } from "../../../broker/contract/index.ts";
 import { given, nothingElse } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
+import { look } from "./read.ts";
 
 export interface FileChange {
   /** Below the folder; empty for an overflow. */
@@ -10,11 +11,11 @@ export interface FileChange {
   kind: "changed" | "removed" | "overflow";
 }
 
-/** The daemon's answer comes within 20 s. */
+/** The daemon's answer comes within 20 s; the first one later where many folders are watched. */
 const ANSWER_MS = 30_000;
 
-/** Throws FileError where the path is not there. A watch that was lost on the way (the connection was away for a
- * minute) is begun anew, and said so by an overflow. */
+/** Throws FileError where the path is not there. A watch that was lost (the connection was away for a minute, or the
+ * folder was replaced) is begun anew, and said so by an overflow. */
 export async function* watchFolder(
   box: Box,
   path: string,
@@ -22,21 +23,18 @@ export async function* watchFolder(
 ): AsyncGenerator<FileChange, void, void> {
   const { recursive, signal, ...rest } = given(options);
   nothingElse(rest);
-  const ask = (cursor?: string) =>
-    box.call("watch", defined({ path, recursive, cursor }), {
-      signal,
-      againAfterMs: ANSWER_MS,
-      timeoutMs: 24 * 3600 * 1000,
-    });
-  let { cursor } = await ask();
+  const asked = { signal, againAfterMs: ANSWER_MS, timeoutMs: 24 * 3600 * 1000 };
+  const begin = () =>
+    look(box, (transfer) => box.call("watch", defined({ path, recursive, transfer }), asked));
+  let { cursor } = await begin();
   for (;;) {
     const {
       cursor: next,
       changes,
       overflow,
-    } = await ask(cursor).catch(async (error: unknown) => {
+    } = await box.call("watch", defined({ path, recursive, cursor }), asked).catch(async (error: unknown) => {
       if (!(error instanceof NotFoundError)) throw error;
-      return { ...(await ask()), overflow: true };
+      return { ...(await begin()), overflow: true };
     });
     cursor = next;
     if (overflow) yield { path: "", kind: "overflow" };

@@ -66,6 +66,47 @@ test("a watch tells what commands change, and ends with the loop", async () => {
   await changes.return?.();
 });
 
+test("a watched folder that was replaced is watched on, which an overflow tells; one that was removed ends the loop", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  await sandbox.files.mkdir("watched");
+  const changes = sandbox.files.watch("watched")[Symbol.asyncIterator]();
+  const next = async () => (await changes.next()).value?.path;
+  let told: string | undefined;
+  const first = next().then((path) => {
+    told = path;
+  });
+  while (told === undefined) await sandbox.files.write("watched/file", "x");
+  await first;
+  await sandbox.exec("mv watched moved; mkdir watched");
+  while ((await next()) !== "");
+  await sandbox.files.write("watched/new", "x");
+  while ((await next()) !== "new");
+  await sandbox.exec("rm -r watched");
+  const ended = (async () => {
+    for (;;) await next();
+  })();
+  expect(await ended.catch((error: unknown) => error)).toMatchObject({
+    code: "file_error",
+    reason: "ENOENT",
+  });
+});
+
+test("a watch that is taken back while it begins ends in the sandbox, too", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  await sandbox.exec("mkdir big && cd big && seq 5000 | xargs mkdir", { check: true });
+  const daemon = sandbox.live.provider.made.get(sandbox.id)?.daemon.pid;
+  const watched = () =>
+    Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
+  const abort = new AbortController();
+  const first = sandbox.files.watch("big", { signal: abort.signal })[Symbol.asyncIterator]().next();
+  await until("it watches some of it", watched);
+  abort.abort();
+  expect(await first.catch((error: unknown) => error)).toMatchObject({ code: "canceled" });
+  await until("it watches none of it", () => !watched());
+});
+
 test("a removal that is taken back ends in the sandbox, too", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
