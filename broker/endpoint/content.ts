@@ -5,7 +5,8 @@ import type { ParsedExec } from "./executor.ts";
 
 /** A digest of 44 characters. */
 export function contentOf(request: ParsedExec): string {
-  const { version, lease, generation, incarnation, id, credit_bytes, detach, stdin, ...content } = request;
+  const { version, lease, generation, incarnation, id, credit_bytes, reader, detach, stdin, ...content } =
+    request;
   const hash = createHash("sha256").update(JSON.stringify(content, sorted));
   if (stdin !== undefined) hash.update("\0stdin\0").update(stdin);
   return hash.digest("base64");
@@ -17,7 +18,16 @@ function sorted(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-const ENVELOPE = new Set(["version", "lease", "generation", "incarnation", "id", "credit_bytes", "detach"]);
+const ENVELOPE = new Set([
+  "version",
+  "lease",
+  "generation",
+  "incarnation",
+  "id",
+  "credit_bytes",
+  "reader",
+  "detach",
+]);
 let unsaid: Readonly<Record<string, unknown>> | undefined;
 
 /** A request without stdin as text, for `sameContent`: made faster than a digest, which is needed at a repetition only, and

@@ -18,7 +18,7 @@ import type { Executor, ParsedExec } from "./executor.ts";
 import type { Flow } from "./flow.ts";
 import { ResultWaiter, ShellWaiter, StartWaiter, shellErrorHeaders } from "./readers.ts";
 import type { Retention } from "./retention.ts";
-import { StreamReader } from "./stream-reader.ts";
+import { type Reading, StreamReader } from "./stream-reader.ts";
 
 /** A request of more bytes than this is kept as its digest. */
 const LARGE_BYTES = 2048;
@@ -69,11 +69,11 @@ export class Execution {
     }
   }
 
-  #follow(command: Command, { credit_bytes, detach }: ParsedExec, reply: Reply): void {
+  #follow(command: Command, { credit_bytes, detach, reader }: ParsedExec, reply: Reply): void {
     if (command.outputGone && !detach) throw this.#gone(command);
     if (detach) new StartWaiter(this.#context, command, reply).begin();
     else if (credit_bytes === undefined) new ResultWaiter(this.#context, command, reply).begin();
-    else this.#stream(command, reply, credit_bytes, 0, 0);
+    else this.#stream(command, reply, { credit: credit_bytes, from: { stdout: 0, stderr: 0 }, name: reader });
   }
 
   #gone(command: Command): OutputGoneError {
@@ -83,17 +83,23 @@ export class Execution {
     });
   }
 
-  #stream(command: Command, reply: Reply, credit: number, stdout: number, stderr: number): void {
-    new StreamReader(this.#context, this.#flow, command, reply, credit, { stdout, stderr }).begin();
+  #stream(command: Command, reply: Reply, how: Reading): void {
+    const reader = new StreamReader(this.#context, this.#flow, command, reply, how);
+    // First, so that the command never is without a reader.
+    reader.begin();
+    if (how.name === undefined) return;
+    for (const other of [...command.listeners])
+      if (other instanceof StreamReader && other !== reader && other.name === how.name) other.replaced();
   }
 
   attach(request: v.InferOutput<typeof AttachRequest>, reply: Reply): void {
-    const { id, from_stdout, from_stderr, credit_bytes } = request;
+    const { id, from_stdout, from_stderr, credit_bytes, reader } = request;
     const command = this.#need(id);
     const has = from_stdout >= command.stdout.total && from_stderr >= command.stderr.total;
     // Who has it all already still learns the outcome.
     if (command.outputGone && !has) throw this.#gone(command);
-    this.#stream(command, reply, credit_bytes, from_stdout, from_stderr);
+    const from = { stdout: from_stdout, stderr: from_stderr };
+    this.#stream(command, reply, { credit: credit_bytes, from, name: reader });
   }
 
   /** What is asked for by its id; who asks is there. */

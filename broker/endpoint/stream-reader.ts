@@ -16,18 +16,23 @@ export const STALL_MS = 60_000;
 const NOTHING = new Uint8Array(0);
 const STREAMS: readonly OutputStream[] = ["stdout", "stderr"];
 
-export interface StreamFrom {
-  stdout: number;
-  stderr: number;
+export interface Reading {
+  /** Bytes ahead of the reader. */
+  credit: number;
+  from: Record<OutputStream, number>;
+  /** The token of its first question, where this is a further one. */
+  name: string | undefined;
 }
 
 export class StreamReader implements Listener, CreditTaker {
+  /** The same for all questions of one who reads. */
+  readonly name: string;
   readonly #context: Context;
   readonly #flow: Flow;
   readonly #command: Command;
   readonly #reply: Reply;
   readonly #token: string;
-  readonly #from: StreamFrom;
+  readonly #from: Reading["from"];
   readonly #windows: Record<OutputStream, Window>;
   readonly #gather = new Alarm(() => this.#flowing());
   readonly #stall = new Alarm(() => this.#stalled());
@@ -39,19 +44,13 @@ export class StreamReader implements Listener, CreditTaker {
   /** Streams whose end was told. */
   readonly #endTold = new Set<OutputStream>();
 
-  constructor(
-    context: Context,
-    flow: Flow,
-    command: Command,
-    reply: Reply,
-    credit: number,
-    from: StreamFrom,
-  ) {
+  constructor(context: Context, flow: Flow, command: Command, reply: Reply, { credit, from, name }: Reading) {
     this.#context = context;
     this.#flow = flow;
     this.#command = command;
     this.#reply = reply;
     this.#token = tokenOf(reply.subject);
+    this.name = name ?? this.#token;
     this.#from = from;
     this.#windows = { stdout: new Window(from.stdout, credit), stderr: new Window(from.stderr, credit) };
   }
@@ -281,13 +280,17 @@ export class StreamReader implements Listener, CreditTaker {
   #giveUp(waitedMs: number): void {
     const { sandbox } = this.#context;
     this.#context.log.warn({ sandbox, command: this.#command.id, waitedMs }, "a reader has stalled");
-    this.#stop(
-      new BusyError("no credit came for the output; the command goes on, attach to read on", {
-        sandbox,
-        reason: "reader_stalled",
-        started: "yes",
-      }),
-    );
+    this.#leave("no credit came for the output; the command goes on, attach to read on");
+  }
+
+  /** Whoever reads has asked anew, since his way was cut. Told all the same: the questions may have come in another order. */
+  replaced(): void {
+    if (!this.#over) this.#leave("a later question of the same reader took this one's place");
+  }
+
+  #leave(why: string): void {
+    const { sandbox } = this.#context;
+    this.#stop(new BusyError(why, { sandbox, reason: "reader_stalled", started: "yes" }));
   }
 
   #stop(error: Error): void {

@@ -173,6 +173,29 @@ describe("output", () => {
     expect([first.text("stdout"), first.chunks.length, later.chunks.length]).toEqual(["0123456789", 3, 1]);
   });
 
+  test("who asks anew is read to in place of his first question, at once; others read on", async () => {
+    const id = newId();
+    const request = { argv, credit_bytes: 1000, output_limit_bytes: 64 * MiB };
+    const dead = box.caller.stream("exec", { id, ...request });
+    const command = await box.begun();
+    const other = box.caller.stream("attach", { id, credit_bytes: 1000 });
+    command.write(Buffer.alloc(2000));
+    const again = { id, reader: dead.answers.token, credit_bytes: 1000 };
+    const second = box.caller.stream("attach", { ...again, from_stdout: 1000 });
+    expect((await dead.ended).error).toMatchObject({
+      code: "busy",
+      reason: "reader_stalled",
+      message: expect.stringContaining("a later question of the same reader"),
+    });
+    // Nothing was heard of that one either, so that it is asked as before.
+    const third = box.caller.stream("exec", { ...request, ...again });
+    expect((await second.ended).error).toMatchObject({ code: "busy", reason: "reader_stalled" });
+    for (const reader of [third, other]) reader.credit("stdout", 1000, 2000);
+    command.exit();
+    await Promise.all([third.ended, other.ended]);
+    expect([third, other].map((reader) => reader.text("stdout").length)).toEqual([2000, 2000]);
+  });
+
   test("a reader that stalls is given up where another reads: the command goes on", async () => {
     const id = newId();
     const dead = box.caller.stream("exec", { id, argv, credit_bytes: 1000, output_limit_bytes: 64 * MiB });

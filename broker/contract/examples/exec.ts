@@ -43,6 +43,7 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
         pty: { rows: 24, cols: 80 },
         detach: true,
         credit_bytes: 1_048_576,
+        reader: "abc.1",
       },
       "a connection": { id: ID, port: { type: "connect", port: 8080 }, stdin_open: true },
       "a listener": { id: ID, port: { type: "listen", host: "0.0.0.0", port: 0 }, detach: true },
@@ -101,12 +102,14 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
         from_stdout: 4096,
         from_stderr: 1,
         credit_bytes: 65_536,
+        reader: "abc.1",
       },
     },
     bad: {
       ...badFence({ id: ID }),
       "no id": [{}, "id"],
       "before the start": [{ id: ID, from_stdout: -1 }, "from_stdout"],
+      "a reader of a number": [{ id: ID, reader: 1 }, "reader"],
     },
   },
   "sandbox.credit.request": {

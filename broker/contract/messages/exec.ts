@@ -57,6 +57,16 @@ const Port = v.variant("type", [
 ]);
 export type Port = v.InferOutput<typeof Port>;
 
+/** Of one that streams a command. Who asks again gives the token of the first time (see `credit`): the daemon then no longer
+ * waits for the reader that had it, whose way was cut, and does not hold back the command for it. */
+const Reader = v.optional(
+  v.pipe(
+    v.string(),
+    v.maxLength(128),
+    v.description("Token of the question that this one takes the place of"),
+  ),
+);
+
 /**
  * `exec`. Exactly one of `argv`, `shell` and `port`. Answered by zero or more chunk frames and one end frame; without
  * `credit_bytes` by the end frame alone, with at most MAX_INLINE_BYTES of each stream in it.
@@ -107,6 +117,7 @@ export const ExecRequest = v.pipe(
       false,
     ),
     credit_bytes: v.optional(whole("Stream, this far ahead of the reader", 16 * 1024 * 1024)),
+    reader: Reader,
   }),
   v.check(
     (r) => [r.argv, r.shell, r.port].filter((x) => x !== undefined).length === 1,
@@ -178,6 +189,7 @@ export const AttachRequest = v.object({
   from_stdout: v.optional(whole("Offset"), 0),
   from_stderr: v.optional(whole("Offset"), 0),
   credit_bytes: v.optional(whole("Ahead of the reader", 16 * 1024 * 1024), DEFAULT_CREDIT_BYTES),
+  reader: Reader,
 });
 
 /** `credit`, published without waiting for an answer: how far the reader has come and how far the daemon may go.

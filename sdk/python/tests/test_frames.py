@@ -118,6 +118,8 @@ async def test_a_reader_that_was_given_up_for_its_slowness_reads_on(backend: Bac
             if verb == "exec":
                 return [chunk(request, 0, b"abc"), {"error": stalled}]
             assert request["from_stdout"] == 3
+            # Whose place this question takes: a reader whose way was cut is no longer waited for.
+            assert played.reply.endswith("." + request["reader"])
             return [end(request, stdout=b"def", totals=totals(6))]
 
         played.script = script

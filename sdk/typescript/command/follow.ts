@@ -58,6 +58,8 @@ export class Follower {
   #absentSince: number | undefined;
   #waitMs = 50;
   #token = "";
+  /** The token of the first question. */
+  #reader: string | undefined;
   #creditBytes = CREDIT_BYTES;
   #open: Answering | undefined;
   #tellStop: (error: SandmeshError) => void = () => undefined;
@@ -163,18 +165,19 @@ export class Follower {
     const { stdout, stderr } = this.#progress.next;
     this.#creditBytes = creditOf(this.#box.pulse.waiting);
     const credit_bytes = this.#creditBytes;
-    // A detached exec has none.
-    const credit = exec?.credit_bytes === undefined ? {} : { credit_bytes };
+    const reading = { credit_bytes, ...(this.#reader === undefined ? {} : { reader: this.#reader }) };
     const what =
-      verb === "exec"
-        ? { ...exec, ...credit }
-        : { id, from_stdout: stdout, from_stderr: stderr, credit_bytes };
+      verb === "attach"
+        ? { id, from_stdout: stdout, from_stderr: stderr, ...reading }
+        : // A detached exec is not read.
+          { ...exec, ...(exec?.credit_bytes === undefined ? {} : reading) };
     const body = encode({ version: 1, ...this.#box.target.fence, ...what });
     this.#granted.stdout = stdout + credit_bytes;
     this.#granted.stderr = stderr + credit_bytes;
     const subject = sandboxSubject(link.tenant, this.#box.id, verb);
     const stream = link.stream(this.#box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     this.#token = stream.token;
+    this.#reader ??= stream.token;
     this.#startedBefore = this.#started;
     if (this.#started === "no") this.#started = "unknown";
     this.#watch.reading(stream);

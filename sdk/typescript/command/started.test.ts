@@ -1,4 +1,5 @@
-// What errors of a command say of whether it had been started: a sandbox played by the test, over real connections.
+// What errors of a command say of whether it had been started, and what a second question says of the first: a sandbox
+// played by the test, over real connections.
 import { expect, test } from "bun:test";
 import {
   decode,
@@ -21,6 +22,10 @@ type Answer = Frame | { error: WireError };
 interface Asked {
   verb: string;
   id: string;
+  /** Whose place it takes. */
+  reader: string | undefined;
+  /** Where it is answered. */
+  reply: string;
 }
 
 /** `script` says what each question is answered with; where it is undefined, by nothing. */
@@ -29,8 +34,8 @@ async function played(script: (asked: Asked) => Answer[] | undefined) {
   const daemon = await pool.server.connect(pool.server.sandboxCredentials("acme", SANDBOX));
   const asked: Asked[] = [];
   daemon.subscribe(`sbx.v1.acme.${SANDBOX}.*`, ({ subject, data, reply }) => {
-    const request = decode(data) as { id: string };
-    const one = { verb: subject.split(".").at(-1) ?? "", id: request.id };
+    const { id, reader } = decode(data) as { id: string; reader?: string };
+    const one = { verb: subject.split(".").at(-1) ?? "", id, reader, reply: reply ?? "" };
     asked.push(one);
     if (reply !== undefined) for (const answer of script(one) ?? []) daemon.publish(reply, encode(answer));
   });
@@ -138,4 +143,29 @@ test("the refusal of one command is not told of another that runs", async () => 
   expect(await failure(box.exec("true"))).toMatchObject({ code: "lease_lost", started: "no" });
   expect(await running).toMatchObject({ code: "lease_lost", started: "yes" });
   expect(await failure(box.exec("true"))).toMatchObject({ code: "lease_lost", started: "no" });
+});
+
+test("who asks again says whose place he takes, so that the sandbox no longer waits for a reader whose way was cut", async () => {
+  const done = (id: string): Answer => ({
+    type: "end",
+    id,
+    incarnation: "x",
+    outcome: { type: "exited", code: 0 },
+    totals: { stdout: { total_bytes: 1, dropped_bytes: 0 }, stderr: { total_bytes: 0, dropped_bytes: 0 } },
+    duration_ms: 1,
+  });
+  // A first answer in which bytes are missing, or none at all.
+  for (const heard of [true, false]) {
+    await using sandbox = await played(({ verb, id, reader }) => {
+      if (reader !== undefined) return heard ? [done(id)] : [output(id), done(id)];
+      return heard && verb === "exec" ? [output(id), { ...output(id), offset: 5 } as Answer] : undefined;
+    });
+    const running = sandbox.mesh.sandbox(SANDBOX).exec("true");
+    await until("it is asked", () => sandbox.asked.length > 0);
+    if (!heard) sandbox.cut();
+    expect((await running).stdout.text).toBe("A");
+    const [first, second] = sandbox.asked.filter(({ verb }) => verb !== "credit" && verb !== "ping");
+    expect([first?.reader, second?.verb]).toEqual([undefined, heard ? "attach" : "exec"]);
+    expect(first?.reply.endsWith(`.${second?.reader}`)).toBe(true);
+  }
 });

@@ -39,7 +39,8 @@ function whole({ end, cuts, got }: Awaited<ReturnType<typeof reading>>): void {
 async function byAWay(read: (box: Sandbox, cut: () => void) => ReturnType<typeof reading>): Promise<void> {
   await using live = await liveMesh();
   await using way = await cuttable(live.server.port);
-  const mesh = await live.connect({ url: way.url });
+  // Closed before its way is.
+  await using mesh = await live.connect({ url: way.url });
   whole(await read(await mesh.acquire({ image: "host" }), way.cut));
 }
 

@@ -76,6 +76,8 @@ class Follower:
         self._granted = dict.fromkeys(STREAMS, 0)
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
+        # The token of the first question.
+        self._reader: str | None = None
         self._first: asyncio.Future[AnswerStream] | None = None
         self._failure: SandmeshError | None = None
         self._heard = False
@@ -172,14 +174,17 @@ class Follower:
         # Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
         verb = "exec" if self._exec is not None and not self._heard else "attach"
         next_ = self._progress.next
+        again = {} if self._reader is None else {"reader": self._reader}
         request = (
-            self._exec
+            # A detached one is not read.
+            (self._exec | again if "credit_bytes" in self._exec else self._exec)
             if verb == "exec" and self._exec is not None
             else {
                 "id": self._id,
                 "from_stdout": next_["stdout"],
                 "from_stderr": next_["stderr"],
                 "credit_bytes": self._credit_bytes,
+                **again,
             }
         )
         for name in STREAMS:
@@ -190,6 +195,7 @@ class Follower:
         if self.started == "no":
             self.started = "unknown"
         stream = await link.open(self._box.id, sandbox_subject(link.tenant, self._box.id, verb), body)
+        self._reader = self._reader or stream.token
         self._heard_now()
         return stream
 
