@@ -1,6 +1,6 @@
 // Whoever dies, and in whatever order: what lives on, what ends, and that nothing is left.
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import type { ProviderEvent } from "../provider.ts";
@@ -143,6 +143,29 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     await until("nothing", async () => (await bench.left()).length === 0);
     await until("no relay", async () => (await leftovers(bench.stateDir)).services === 0);
     expect(await ownGroups(bench.stateDir)).toEqual([]);
+  });
+
+  test("a sandbox that ends while the launcher of a killed pool is still there takes its folder along, too", async () => {
+    await poolThatDies(600_000, "sb-a", "sb-b");
+    await until("both run", async () => (await bench.first("sb-b").catch(() => undefined)) !== undefined);
+    await until("its own launcher's end", async () => (await leftovers(bench.stateDir)).services <= 1);
+    // As one that has yet to notice holds it.
+    const script = 'exec 9<>"$0"; flock 9; echo held; exec sleep 1000';
+    const launcher = Bun.spawn(["bash", "-c", script, join(bench.stateDir, "launcher.lock")], {
+      stdout: "pipe",
+    });
+    try {
+      expect(new TextDecoder().decode((await launcher.stdout.getReader().read()).value)).toBe("held\n");
+      for (const sandbox of ["sb-a", "sb-b"]) kill(await bench.first(sandbox));
+      const told = async () => (await readdir(join(bench.stateDir, "exits"))).length === 2;
+      await until("both have told their end", told);
+      // Each has looked at once, while it was held; so did those that then took a pool to be there.
+      await Bun.sleep(200);
+    } finally {
+      launcher.kill();
+      await launcher.exited;
+    }
+    await until("nothing", async () => (await bench.left()).length === 0);
   });
 
   test("a launcher that dies costs no sandbox, and the next create starts another", async () => {

@@ -8,7 +8,7 @@ import select
 import time
 
 LOCK = "launcher.lock"
-# A pool that was killed is started again within that time, as a rule, and its word on the end is better.
+# A pool that is there removes by then, as a rule; one that was killed is started again, and its word on the end is better.
 GRACE_S = 2
 STEP_S = 0.05
 GROUPS_S = 1
@@ -42,12 +42,12 @@ def hold_lock(state):
 
 
 def unless_pool(plan, lock):
-    """Never returns where it removes: becomes rm(1), since a namespace without its first process forks no more."""
+    """Never returns where it removes: becomes rm(1), since a namespace without its first process forks no more. That the
+    lock is held now says nothing yet: the launcher of a pool that was just killed has it for a moment more."""
     until = time.monotonic() + GRACE_S
     while lock is not None and time.monotonic() < until:
-        if not take(lock, fcntl.LOCK_SH) or not os.path.exists(plan["folder"]):
-            return
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        if not os.path.exists(plan["folder"]):
+            return  # A pool is removing it.
         time.sleep(STEP_S)
     if lock is None or take(lock, fcntl.LOCK_SH):
         remove(plan, lock)
