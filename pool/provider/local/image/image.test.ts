@@ -65,7 +65,7 @@ describe.if(process.getuid?.() === 0)("images", () => {
     const config = { Entrypoint: ["/bin/sh", "-c"], Cmd: ["echo started > /tmp/started; sleep 1000"] };
     const image = await makeDockerArchive(at("image.tar"), { layers: [base], config });
     const wait =
-      "for i in 1 2 3 4 5 6 7 8 9 10; do [ -f /tmp/started ] && break; sleep 0.1; done; cat /tmp/started";
+      "i=0; until [ -s /tmp/started ] || [ $i = 300 ]; do sleep 0.1; i=$((i + 1)); done; cat /tmp/started";
     expect(await bench.probe("sb-a", wait, { image, entrypoint: true })).toContain("started");
     expect(await bench.probe("sb-b", "sleep 0.3; cat /tmp/started", { image })).not.toContain("started\n");
     expect(await bench.probe("sb-c", "echo ok", { image: `${image}#small:latest` })).toContain("ok");
