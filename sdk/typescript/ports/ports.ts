@@ -37,10 +37,12 @@ function open(box: Box, port: Port, onOutputEnd?: () => void): CommandStream {
 /** Cuts a connection on both sides. */
 type Cut = () => void;
 
-/** Not by an end, after which what came would look whole. */
+/** Not by an end, after which what came would look whole; but behind one that has been told, which is on its way. */
 function reset(socket: Socket): void {
-  // While it connects a reset waits for that; and in Node for what is to be written, and for an end, unless it is destroyed.
-  if (!socket.connecting && !socket.destroyed) socket.resetAndDestroy();
+  const ending = socket.writableEnded && !socket.writableFinished;
+  // While it connects a reset waits for that. In Node one that meets an end on its way is refused (by uv_tcp_close_reset:
+  // EINVAL), and the socket is never closed: a program that ends then waits for it for ever, and computes.
+  if (!socket.connecting && !socket.destroyed && !ending) socket.resetAndDestroy();
   socket.destroy();
 }
 

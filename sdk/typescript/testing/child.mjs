@@ -129,6 +129,36 @@ const scenarios = {
     }
     await mesh.close();
   },
+  /** A server ends a connection and resets it, both of which this program hears at once, since it was busy. */
+  async endAndReset() {
+    const mesh = await connect();
+    const box = await mesh.acquire({ image: "host" });
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      // The first part has been told by then, so that the end is told apart from the reset.
+      const endAndReset = () =>
+        socket.end(() => {
+          socket.resetAndDestroy();
+          block(200);
+        });
+      socket
+        .on("error", () => undefined)
+        .once("data", () => {
+          socket.write("x", () => setTimeout(endAndReset, 100));
+        });
+    });
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    const through = await box.forward(server.address().port);
+    for (let i = 0; i < 5; i++) {
+      const client = dial({ port: through.port, host: through.host, allowHalfOpen: true });
+      client.on("error", () => undefined).write("x");
+      await new Promise((go) => client.resume().on("end", go).on("close", go));
+      client.destroy();
+    }
+    await through.close();
+    server.close();
+    await mesh.close();
+    say("closed");
+  },
   /** All is closed in the orderly way. */
   async close() {
     const mesh = await connect();

@@ -46,6 +46,13 @@ test("node: a connection's first end, half or full, and its reset reach the othe
   expect(await program.exited).toEqual({ code: 0, signal: null });
 }, 60_000);
 
+test("node: a forwarded connection that ends and is reset in one moment does not keep the program from ending", async () => {
+  await using live = await liveMesh();
+  await using program = await Program.start("node", live.server, "endAndReset");
+  await program.step("closed");
+  expect(await program.exited).toEqual({ code: 0, signal: null });
+}, 60_000);
+
 test("the package's classes and functions have the names that users know, in stack traces, too", async () => {
   const built = await builtPackage();
   const program = `import * as sdk from ${JSON.stringify(built)};
