@@ -97,6 +97,7 @@ function lazyTrees(load: () => Promise<Trees>): Trees {
     search: async (request) => (await trees()).search(request),
     watch: async (request) => (await trees()).watch(request),
     changes: async (request) => (await trees()).changes(request),
+    endWatch: async (transfer) => (await loading)?.endWatch(transfer) ?? false,
     close: () => void loading?.then((loaded) => loaded.close()),
   };
 }

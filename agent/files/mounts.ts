@@ -12,27 +12,30 @@ const LOCAL = new Set(
 
 /** Whether something is mounted that may not answer, beside the root, without which there is nothing anyway. */
 export function mayWait(read: Read = readText): boolean {
-  return mounts(read).some(({ at, type }) => at !== "/" && !LOCAL.has(type));
+  return mounts(read).some(({ mayWait }) => mayWait);
 }
 
-/** The folders at which a file system of one of these types is mounted. */
-export function mountedAt(types: ReadonlySet<string>, read: Read = readText): Set<string> {
-  const found = mounts(read).filter(({ type }) => types.has(type));
-  return new Set(found.map(({ at }) => at));
+export interface Mount {
+  /** The folder, or file. */
+  at: string;
+  type: string;
+  /** It may not answer. */
+  mayWait: boolean;
 }
 
 /** proc_pid_mountinfo(5). */
-function mounts(read: Read): { at: string; type: string }[] {
-  const found: { at: string; type: string }[] = [];
+export function mounts(read: Read = readText): Mount[] {
+  const found: Mount[] = [];
   for (const line of (read("/proc/self/mountinfo") ?? "").split("\n")) {
     const [before = "", after] = line.split(" - ");
     const at = before.split(" ")[4];
     if (after === undefined || at === undefined) continue;
     // Spaces and the like stand there as \040.
-    const name = at.replace(/\\([0-7]{3})/g, (_, digits: string) =>
+    const path = at.replace(/\\([0-7]{3})/g, (_, digits: string) =>
       String.fromCharCode(Number.parseInt(digits, 8)),
     );
-    found.push({ at: name, type: after.split(" ", 1)[0] ?? "" });
+    const type = after.split(" ", 1)[0] ?? "";
+    found.push({ at: path, type, mayWait: path !== "/" && !LOCAL.has(type) });
   }
   return found;
 }

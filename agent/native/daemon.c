@@ -1,11 +1,16 @@
 // What JavaScript calls for the daemon's own process: the engine's beginning, its outbox, its signals, a file that is read
-// often, and sockets that the runtime has no call for. All of it returns at once.
+// often, sockets that the runtime has no call for, and folders. All of it returns at once, where a disk does.
 #include "engine.h"
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
+
+#define OVERLAY 0x794c7630  // OVERLAYFS_SUPER_MAGIC of linux/magic.h
 
 static void on_sigchld(int s) {
   (void)s;
@@ -180,4 +185,37 @@ EXPORT int engine_inotify_add(int fd, const char *path, uint32_t mask) {
 
 EXPORT void engine_inotify_remove(int fd, int wd) {
   inotify_rm_watch(fd, wd);
+}
+
+static uint32_t device_of(const struct stat *info) {
+  return (uint32_t)(major(info->st_dev) << 20 | minor(info->st_dev));
+}
+
+/** A folder for engine_entries, or -errno; -EAGAIN where the kernel would read all of it before it gave the first entry: an
+ * overlay's that is put together from several. Such a one has no links but itself, as all folders of some file systems.
+ * `about` becomes its links and its device; where it begins as a device, -ENODATA says of a folder there that it has no
+ * links of folders in it. */
+EXPORT int engine_folder(const char *path, int follow, uint32_t about[2]) {
+  struct stat info;
+  if (about[1] && !lstat(path, &info) && S_ISDIR(info.st_mode) && info.st_nlink == 2 && device_of(&info) == about[1])
+    return -ENODATA;
+  about[0] = about[1] = 0;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+  if (fd < 0) return -errno;
+  if (fstat(fd, &info)) return fd;
+  about[0] = (uint32_t)info.st_nlink;
+  about[1] = device_of(&info);
+  struct statfs system;
+  if (info.st_nlink > 1 || fstatfs(fd, &system) || system.f_type != OVERLAY) return fd;
+  close(fd);
+  return -EAGAIN;
+}
+
+/** Bytes of further entries, as of getdents64(2); 0: there are no more; -errno. After these the folder is closed. */
+EXPORT int engine_entries(int fd, void *into, uint32_t length) {
+  long bytes = syscall(SYS_getdents64, fd, into, length);
+  if (bytes > 0) return (int)bytes;
+  int why = bytes < 0 ? errno : 0;
+  close(fd);
+  return -why;
 }

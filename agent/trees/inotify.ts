@@ -1,5 +1,7 @@
 // inotify(7) for all watches of the daemon: one instance, of which a machine has few (fs.inotify.max_user_instances).
-import { close, readSync } from "node:fs";
+import { close, constants, readSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { errnoOf } from "../../broker/contract/index.ts";
 import { fileFault } from "../files/error.ts";
 import type { Engine } from "../native/engine.ts";
 
@@ -30,6 +32,14 @@ const HEADER_BYTES = 16;
 const BUFFER_BYTES = 64 * 1024;
 /** Events are read together; in that time the kernel's queue (16,384) does not fill. */
 const BATCH_MS = 5;
+
+/** ENOENT, as the kernel gives it. */
+export const GONE = -2;
+/** They end a watch; what was left out for them would be missed without a word. */
+const SHORT = new Set(["EMFILE", "ENFILE", "ENOMEM"]);
+export const isShort = (thrown: unknown): boolean => SHORT.has(errnoOf(thrown) ?? "");
+/** Node has no name for it. */
+const O_PATH = 0o10_000_000;
 
 /** What is told of the events of one watch of the kernel's. */
 export interface Place {
@@ -76,6 +86,23 @@ export class Inotify {
           `it) is reached, with ${this.#count} folders watched here; watch a smaller folder, or raise it`,
       );
     return wd;
+  }
+
+  /** The same, where the kernel's call may wait for a file system that does not answer: a thread for files leads the way.
+   * Throws also what `signal` says, and of a path that may be a link its errnos. */
+  async watchByThread(path: string, how: number, signal: AbortSignal): Promise<number> {
+    const below = (how & IN.dontFollow) !== 0;
+    const flags = below ? constants.O_NOFOLLOW | constants.O_DIRECTORY : 0;
+    const file = await open(path, O_PATH | flags).catch((thrown: unknown) => {
+      if (!below || isShort(thrown)) throw thrown;
+    });
+    if (file === undefined) return GONE;
+    try {
+      signal.throwIfAborted();
+      return this.watch(`/proc/self/fd/${file.fd}`, how & ~IN.dontFollow);
+    } finally {
+      await file.close();
+    }
   }
 
   /** Throws FileError where too many are held. */

@@ -44,6 +44,7 @@ export function createTrees({ cwd, engine, watchIdleMs = 60_000 }: TreesOptions)
       withPath("watch", path, () => watches.begin({ root: full(path), recursive, id: transfer, signal })),
     changes: ({ path, cursor, waitMs }) =>
       withPath("watch", path, () => watches.next(full(path), cursor, waitMs)),
+    endWatch: async (transfer) => watches.end(transfer),
     close: () => watches.close(),
   };
 }

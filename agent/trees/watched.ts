@@ -1,27 +1,18 @@
 // A folder and all below it, each folder with a watch of the kernel's: begun, and kept, in pieces, so that other requests
 // come between. What is there decides, not what events say has happened: of a folder that came or went it is looked
 // whether it is there, so that their order does not matter.
-import { constants, type Dirent } from "node:fs";
-import { open, readdir, realpath, stat } from "node:fs/promises";
+import { realpath, stat } from "node:fs/promises";
 import { basename } from "node:path";
-import { getSystemErrorName } from "node:util";
-import { CanceledError, errnoOf, NotFoundError } from "../../broker/contract/index.ts";
-import { mayWait, mountedAt } from "../files/mounts.ts";
+import { CanceledError, NotFoundError } from "../../broker/contract/index.ts";
+import { type Entries, errno } from "./entries.ts";
 import { Folder, type Tree } from "./folder.ts";
-import { IN, type Inotify } from "./inotify.ts";
+import { GONE, IN, type Inotify, isShort } from "./inotify.ts";
+import { Mounted } from "./mounted.ts";
 
 /** Without a breath. */
 const SLICE_MS = 2;
 /** Names of folders that are to be looked at; where there are more all is looked at. */
 const MAX_LOOKS = 10_000;
-/** Of what changes in these the kernel tells nothing, and /proc has no end. */
-const UNTOLD = new Set("cgroup cgroup2 debugfs proc securityfs sysfs tracefs".split(" "));
-/** They end a watch; what was left out for them would be missed without a word. */
-const SHORT = new Set(["EMFILE", "ENFILE", "ENOMEM"]);
-/** Node has no name for it. */
-const O_PATH = 0o10_000_000;
-/** ENOENT, as the kernel gives it. */
-const GONE = -2;
 const CAME_OR_WENT = IN.create | IN.delete | IN.movedFrom | IN.movedTo;
 /** Of what is watched itself: perhaps another is there now. (A file that is still open elsewhere has lost a link only.) */
 const PERHAPS_GONE = IN.attrib | IN.deleteSelf | IN.moveSelf | IN.unmount;
@@ -35,8 +26,16 @@ export interface Seen {
   failed(error: unknown): void;
 }
 
+export interface WatchedOptions {
+  inotify: Inotify;
+  entries: Entries;
+  root: string;
+  recursive: boolean;
+}
+
 export class Watched implements Tree {
   readonly #inotify: Inotify;
+  readonly #entries: Entries;
   readonly #seen: Seen;
   readonly #base: string;
   readonly #recursive: boolean;
@@ -45,8 +44,7 @@ export class Watched implements Tree {
   /** Its name, where the root is no folder. */
   #file: string | undefined;
   #real = "";
-  #untold: ReadonlySet<string> = new Set();
-  #mayWait = false;
+  #mounted = new Mounted("", []);
   #looks = new Map<Folder, Set<string>>();
   #lookCount = 0;
   #lookAtAll = false;
@@ -56,8 +54,9 @@ export class Watched implements Tree {
   #looking = false;
   #breathedAt = 0;
 
-  constructor(inotify: Inotify, root: string, recursive: boolean, seen: Seen) {
+  constructor({ inotify, entries, root, recursive }: WatchedOptions, seen: Seen) {
     this.#inotify = inotify;
+    this.#entries = entries;
     this.#base = root.replace(/\/+$/, "");
     this.#recursive = recursive;
     this.#seen = seen;
@@ -68,9 +67,9 @@ export class Watched implements Tree {
     const root = this.full("");
     const isFolder = (await stat(root)).isDirectory();
     this.#real = (await realpath(root)).replace(/^\/$/, "");
-    this.#lookAtMounts();
-    const wd = await this.#watch(root, 0);
-    if (wd < 0) throw Object.assign(new Error("it cannot be watched"), { code: getSystemErrorName(wd) });
+    this.#mounted = new Mounted(this.#real);
+    const wd = await this.#watch(root, 0, this.#mounted.mayWait);
+    if (wd < 0) throw errno(wd);
     this.#root = this.#hold(new Folder(this, "", wd));
     if (!isFolder) this.#file = basename(root);
     if (isFolder && this.#recursive) {
@@ -91,7 +90,7 @@ export class Watched implements Tree {
   event(folder: Folder, path: string, mask: number, name: string): void {
     if (this.#stop.signal.aborted) return;
     if (name !== "") {
-      this.#seen.path(path === "" ? name : `${path}/${name}`);
+      this.#seen.path(below(path, name));
       if (this.#recursive && (mask & IN.isFolder) !== 0 && (mask & CAME_OR_WENT) !== 0)
         this.#lookAt(folder, name);
       return;
@@ -149,7 +148,7 @@ export class Watched implements Tree {
   /** Throws NotFoundError where it is there no more. */
   async #expectRoot(): Promise<void> {
     this.#lookAtRoot = false;
-    const wd = await this.#watch(this.full(""), 0).catch(() => GONE);
+    const wd = await this.#watch(this.full(""), 0, this.#mounted.mayWait).catch(() => GONE);
     this.#stop.signal.throwIfAborted();
     if (wd === this.#root?.wd) return;
     if (wd >= 0) this.#inotify.let(this.#hold(new Folder(undefined, "", wd)));
@@ -166,7 +165,7 @@ export class Watched implements Tree {
     this.#lookCount = 0;
     this.#lookAtAll = false;
     if (all && this.#root !== undefined) {
-      this.#lookAtMounts();
+      this.#mounted = new Mounted(this.#real);
       await this.#visit(this.#root, { tell: false, all: true });
       return;
     }
@@ -180,46 +179,62 @@ export class Watched implements Tree {
 
   /** All folders below `top`: those that are new, or `all` of them. */
   async #visit(top: Folder, how: { tell: boolean; all: boolean }): Promise<void> {
-    const stack = [top];
+    const stack = [{ folder: top, counting: 0 }];
     for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
-      const path = at.path()?.path;
-      if (path === undefined) continue;
-      const entries = await this.#entries(path, !this.#begun && at === this.#root);
-      const folders = new Set<string>();
-      for (const entry of entries) {
-        if (how.tell) this.#seen.path(path === "" ? entry.name : `${path}/${entry.name}`);
-        if (entry.isDirectory()) folders.add(entry.name);
-      }
-      for (const name of at.children?.keys() ?? []) if (!folders.has(name)) folders.add(name);
-      for (const name of folders) {
-        const made = await this.#place(at, name);
-        const next = how.all ? at.children?.get(name) : made;
-        if (next !== undefined) stack.push(next);
+      const { folder } = at;
+      const { names, counting } = await this.#folders(folder, how.tell, at.counting);
+      for (const name of names) {
+        const made = await this.#place(folder, name);
+        const next = how.all ? folder.children?.get(name) : made;
+        if (next !== undefined) stack.push({ folder: next, counting });
       }
     }
   }
 
-  /** What vanishes or may not be read meanwhile is left out; of the root the error is thrown. */
-  async #entries(path: string, isRoot: boolean): Promise<Dirent[]> {
+  /** Names of those in it, and of those that were, and what `Entries` is to be told of these. What vanishes or may not be read meanwhile is left out; of the root the
+   * error is thrown. */
+  async #folders(
+    folder: Folder,
+    tell: boolean,
+    above: number,
+  ): Promise<{ names: string[]; counting: number }> {
+    const names: string[] = [];
+    let counting = 0;
+    const path = folder.path()?.path;
+    if (path === undefined) return { names, counting };
+    const isRoot = folder === this.#root;
     try {
-      return await readdir(this.full(path), { withFileTypes: true });
+      counting = await this.#entries.read({
+        path: this.full(path),
+        follow: isRoot,
+        all: tell,
+        counting: above,
+        mayWait: isRoot ? this.#mounted.mayWait : this.#mounted.mayWaitAt(path),
+        tell: (name, isFolder) => {
+          if (tell) this.#seen.path(below(path, name));
+          if (isFolder) names.push(name);
+        },
+        breathe: () => this.#breathe()?.then(() => this.#stop.signal.throwIfAborted()),
+      });
     } catch (thrown) {
-      if (isRoot || SHORT.has(errnoOf(thrown) ?? "")) throw thrown;
-      return [];
-    } finally {
-      this.#breathedAt = performance.now();
-      this.#stop.signal.throwIfAborted();
+      if ((isRoot && !this.#begun) || isShort(thrown)) throw thrown;
     }
+    this.#stop.signal.throwIfAborted();
+    const { children } = folder;
+    return { names: children === undefined ? names : [...new Set([...names, ...children.keys()])], counting };
   }
 
   /** Watches what is there by that name now; resolves to it where it is another than before. */
   async #place(parent: Folder, name: string): Promise<Folder | undefined> {
-    await this.#breathe();
+    const breath = this.#breathe();
+    if (breath !== undefined) await breath;
+    this.#stop.signal.throwIfAborted();
     const above = parent.path();
     if (above === undefined) return undefined;
-    const path = above.path === "" ? name : `${above.path}/${name}`;
-    if (this.#untold.has(`${this.#real}/${path}`)) return undefined;
-    const wd = await this.#watch(this.full(path), IN.onlyFolder | IN.dontFollow);
+    const path = below(above.path, name);
+    if (this.#mounted.isUntold(path)) return undefined;
+    const how = IN.onlyFolder | IN.dontFollow;
+    const wd = await this.#watch(this.full(path), how, this.#mounted.mayWaitAt(path));
     const before = parent.children?.get(name);
     if (before !== undefined && before.wd === wd) return undefined;
     const made = wd < 0 ? undefined : this.#hold(new Folder(parent, name, wd));
@@ -243,26 +258,9 @@ export class Watched implements Tree {
     return folder;
   }
 
-  #lookAtMounts(): void {
-    this.#mayWait = mayWait();
-    this.#untold = mountedAt(UNTOLD);
-  }
-
-  async #watch(full: string, how: number): Promise<number> {
-    if (!this.#mayWait) return this.#inotify.watch(full, how);
-    // The kernel's call may then wait for a file system that does not answer, so that a thread for files leads the way.
-    const below = (how & IN.dontFollow) !== 0;
-    const flags = below ? constants.O_NOFOLLOW | constants.O_DIRECTORY : 0;
-    const file = await open(full, O_PATH | flags).catch((thrown: unknown) => {
-      if (!below || SHORT.has(errnoOf(thrown) ?? "")) throw thrown;
-    });
-    if (file === undefined) return GONE;
-    try {
-      this.#stop.signal.throwIfAborted();
-      return this.#inotify.watch(`/proc/self/fd/${file.fd}`, how & ~IN.dontFollow);
-    } finally {
-      await file.close();
-    }
+  async #watch(full: string, how: number, mayWait: boolean): Promise<number> {
+    if (!mayWait) return this.#inotify.watch(full, how);
+    return await this.#inotify.watchByThread(full, how, this.#stop.signal);
   }
 
   /** Lets go of a folder and all below it, which are in no tree any more. */
@@ -271,16 +269,20 @@ export class Watched implements Tree {
     for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
       this.#inotify.let(at);
       for (const child of at.children?.values() ?? []) stack.push(child);
-      await this.#breathe(false);
+      const breath = this.#breathe();
+      if (breath !== undefined) await breath;
     }
   }
 
-  async #breathe(stoppable = true): Promise<void> {
-    if (performance.now() - this.#breathedAt >= SLICE_MS) {
-      await new Promise((resolve) => setImmediate(resolve));
-      this.#breathedAt = performance.now();
-    }
-    if (stoppable) this.#stop.signal.throwIfAborted();
+  /** Lets others have their turn, where it is time. */
+  #breathe(): Promise<void> | undefined {
+    if (performance.now() - this.#breathedAt < SLICE_MS) return undefined;
+    return new Promise((resolve) =>
+      setImmediate(() => {
+        this.#breathedAt = performance.now();
+        resolve();
+      }),
+    );
   }
 
   /** Where that path of `Seen` lies. */
@@ -288,3 +290,5 @@ export class Watched implements Tree {
     return path === "" || this.#file !== undefined ? this.#base || "/" : `${this.#base}/${path}`;
   }
 }
+
+const below = (path: string, name: string): string => (path === "" ? name : `${path}/${name}`);

@@ -10,8 +10,9 @@ import {
 import { unlessAborted } from "../../broker/link/unless-aborted.ts";
 import { DRAFT_PREFIX } from "../files/draft.ts";
 import type { Engine } from "../native/engine.ts";
+import { Entries } from "./entries.ts";
 import { Inotify } from "./inotify.ts";
-import { type Seen, Watched } from "./watched.ts";
+import { type Seen, Watched, type WatchedOptions } from "./watched.ts";
 
 /** Watches at once. */
 const MAX_WATCHES = 32;
@@ -22,10 +23,7 @@ const SETTLE_MS = 20;
 
 type Change = WatchAnswer["changes"][number];
 
-interface WatchOptions {
-  inotify: Inotify;
-  root: string;
-  recursive: boolean;
+interface WatchOptions extends WatchedOptions {
   idleMs: number;
   onEnd(): void;
 }
@@ -53,11 +51,11 @@ class Watch implements Seen {
   /** It is to be closed. */
   readonly #onEnd: () => void;
 
-  constructor({ inotify, root, recursive, idleMs, onEnd }: WatchOptions) {
-    this.root = root;
+  constructor({ idleMs, onEnd, ...watched }: WatchOptions) {
+    this.root = watched.root;
     this.#idleMs = idleMs;
     this.#onEnd = onEnd;
-    this.#watched = new Watched(inotify, root, recursive, this);
+    this.#watched = new Watched(watched, this);
   }
 
   path(path: string): void {
@@ -183,7 +181,7 @@ export class Watches {
   readonly #idleMs: number;
   readonly #watches = new Map<string, Watch>();
   /** While there is a watch. */
-  #inotify: Inotify | undefined;
+  #means: { inotify: Inotify; entries: Entries } | undefined;
 
   /** One that nobody asks for `idleMs` ends. */
   constructor(engine: Engine, idleMs: number) {
@@ -203,13 +201,17 @@ export class Watches {
 
   #make(root: string, recursive: boolean, id: string): Watch {
     if (this.#watches.size >= MAX_WATCHES) throw new BusyError(`${MAX_WATCHES} watches are open already`);
-    this.#inotify ??= new Inotify(this.#engine, () => {
-      for (const watch of this.#watches.values()) watch.lost();
-    });
+    this.#means ??= { inotify: this.#listen(), entries: new Entries(this.#engine) };
     const onEnd = (): void => this.#end(id, made);
-    const made = new Watch({ inotify: this.#inotify, root, recursive, idleMs: this.#idleMs, onEnd });
+    const made = new Watch({ ...this.#means, root, recursive, idleMs: this.#idleMs, onEnd });
     this.#watches.set(id, made);
     return made;
+  }
+
+  #listen(): Inotify {
+    return new Inotify(this.#engine, () => {
+      for (const watch of this.#watches.values()) watch.lost();
+    });
   }
 
   /** Throws NotFoundError for a cursor of no open watch of that folder. */
@@ -229,8 +231,15 @@ export class Watches {
     this.#watches.delete(id);
     watch.close();
     if (this.#watches.size > 0) return;
-    this.#inotify?.close();
-    this.#inotify = undefined;
+    this.#means?.inotify.close();
+    this.#means = undefined;
+  }
+
+  /** false where none is open under that name. */
+  end(id: string): boolean {
+    const watch = this.#watches.get(id);
+    if (watch !== undefined) this.#end(id, watch);
+    return watch !== undefined;
   }
 
   close(): void {

@@ -144,6 +144,8 @@ export interface Trees {
     signal: AbortSignal;
   }): Promise<WatchAnswer>;
   changes(request: { path: string; cursor: string; waitMs: number }): Promise<WatchAnswer>;
+  /** Resolves to false where none was begun by that name. */
+  endWatch(transfer: string): Promise<boolean>;
   /** Ends the watches. */
   close(): void;
 }

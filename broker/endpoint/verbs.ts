@@ -128,7 +128,7 @@ function fileHandlers({ executor: { files }, looks }: Services) {
   } satisfies Partial<Handlers>;
 }
 
-function transferHandlers({ executor: { files }, downloads, uploads, looks }: Services) {
+function transferHandlers({ executor: { files, trees }, downloads, uploads, looks }: Services) {
   return {
     read: async ({ path, offset, length, credit_bytes, transfer = newUuidV7() }, reply) => {
       const open = () => files.read({ path, offset, ...(length === undefined ? {} : { length }) });
@@ -166,7 +166,10 @@ function transferHandlers({ executor: { files }, downloads, uploads, looks }: Se
       return uploads.part({ transfer, target: `unpack ${path}`, offset, data, last, open });
     },
     abort_transfer: async ({ transfer }) => {
-      if (!looks.abort(transfer) && !downloads.abort(transfer)) await uploads.abort(transfer);
+      const isLook = looks.abort(transfer);
+      // Of a watch perhaps both: it has begun, and who asked is being told so a second time.
+      const isWatch = (await trees?.endWatch(transfer)) === true;
+      if (!isLook && !isWatch && !downloads.abort(transfer)) await uploads.abort(transfer);
       return DONE;
     },
   } satisfies Partial<Handlers>;

@@ -252,19 +252,32 @@ class Files:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
         remembered; look for yourself."""
         request: dict[str, Any] = {"path": path, "recursive": recursive}
-        answer = await self._look("watch", request, again_after=_WATCH_S, timeout=_FOREVER_S)
-        while True:
-            asked = {**request, "cursor": answer["cursor"]}
-            try:
-                answer = await self._box.call("watch", asked, again_after=_WATCH_S, timeout=_FOREVER_S)
-            except NotFoundError:
-                # The connection was away for longer than the sandbox keeps a watch, or the folder was replaced.
-                answer = await self._look("watch", request, again_after=_WATCH_S, timeout=_FOREVER_S)
-                answer["overflow"] = True
-            if answer["overflow"]:
-                yield FileChange("", "overflow")
-            for change in answer["changes"]:
-                yield FileChange(**change)
+        transfer = ""
+
+        async def ask(more: dict[str, Any]) -> dict[str, Any]:
+            return await self._box.call("watch", {**request, **more}, again_after=_WATCH_S, timeout=_FOREVER_S)
+
+        try:
+            transfer = new_uuid7()
+            answer = await ask({"transfer": transfer})
+            while True:
+                try:
+                    answer = await ask({"cursor": answer["cursor"]})
+                except NotFoundError:
+                    # The connection was away for longer than the sandbox keeps a watch, or the folder was replaced.
+                    transfer = new_uuid7()
+                    answer = await ask({"transfer": transfer})
+                    answer["overflow"] = True
+                if answer["overflow"]:
+                    yield FileChange("", "overflow")
+                for change in answer["changes"]:
+                    yield FileChange(**change)
+        except FileError:
+            raise
+        except BaseException:
+            # The loop was left, or what is done with a change raised: the sandbox would watch on for a minute.
+            self._box.abort_transfer(transfer)
+            raise
 
     async def pack(self, path: str, *, skipped: Skipped | None = None) -> AsyncGenerator[bytes, None]:
         """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tarfile
 from pathlib import Path
@@ -84,6 +85,26 @@ async def test_a_watch_that_is_taken_back_while_it_begins_leaves_its_place_to_ot
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first
+
+
+async def test_a_watch_whose_loop_was_left_leaves_its_place_to_others(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        await box.files.mkdir("/tmp/w")
+        # More than a sandbox has at once.
+        for turn in range(40):
+            changes = box.files.watch("/tmp/w")
+            first = asyncio.ensure_future(anext(changes))
+            while not first.done():
+                await box.files.write("/tmp/w/f", "x")
+            assert first.result().path == "f"
+            if turn % 2 == 0:
+                await changes.aclose()
+                continue
+            waiting = asyncio.ensure_future(anext(changes))
+            await box.ping()
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
 
 
 async def test_files(local: Backend, tmp_path: Path) -> None:

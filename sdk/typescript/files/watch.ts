@@ -1,9 +1,9 @@
 // Changes in a folder of a sandbox, as they come: each request waits for the next ones, from a cursor on.
-import { NotFoundError } from "../../../broker/contract/index.ts";
+import { FileError, NotFoundError, newUuidV7 } from "../../../broker/contract/index.ts";
 import { given, nothingElse } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
-import { look } from "./read.ts";
+import { abortTransfer } from "./read.ts";
 
 export interface FileChange {
   /** Below the folder; empty for an overflow. */
@@ -24,20 +24,27 @@ export async function* watchFolder(
   const { recursive, signal, ...rest } = given(options);
   nothingElse(rest);
   const asked = { signal, againAfterMs: ANSWER_MS, timeoutMs: 24 * 3600 * 1000 };
-  const begin = () =>
-    look(box, (transfer) => box.call("watch", defined({ path, recursive, transfer }), asked));
-  let { cursor } = await begin();
-  for (;;) {
-    const {
-      cursor: next,
-      changes,
-      overflow,
-    } = await box.call("watch", defined({ path, recursive, cursor }), asked).catch(async (error: unknown) => {
-      if (!(error instanceof NotFoundError)) throw error;
-      return { ...(await begin()), overflow: true };
-    });
-    cursor = next;
-    if (overflow) yield { path: "", kind: "overflow" };
-    yield* changes;
+  const ask = (more: { transfer: string } | { cursor: string }) =>
+    box.call("watch", defined({ path, recursive, ...more }), asked);
+  let transfer = newUuidV7();
+  let isOver = false;
+  try {
+    let { cursor } = await ask({ transfer });
+    for (;;) {
+      const answer = await ask({ cursor }).catch(async (error: unknown) => {
+        if (!(error instanceof NotFoundError)) throw error;
+        transfer = newUuidV7();
+        return { ...(await ask({ transfer })), overflow: true };
+      });
+      cursor = answer.cursor;
+      if (answer.overflow) yield { path: "", kind: "overflow" };
+      yield* answer.changes;
+    }
+  } catch (error) {
+    isOver = error instanceof FileError;
+    throw error;
+  } finally {
+    // The sandbox would watch on for a minute.
+    if (!isOver) abortTransfer(box, transfer);
   }
 }

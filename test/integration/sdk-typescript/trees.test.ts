@@ -107,6 +107,34 @@ test("a watch that is taken back while it begins ends in the sandbox, too", asyn
   await until("it watches none of it", () => !watched());
 });
 
+test("a watch whose loop is left, or taken back, ends in the sandbox, too", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const { files, live } = sandbox;
+  await files.mkdir("watched");
+  const daemon = live.provider.made.get(sandbox.id)?.daemon.pid;
+  const watched = () =>
+    Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
+  const abort = new AbortController();
+  let changes = 0;
+  const loop = async (signal?: AbortSignal) => {
+    for await (const _change of files.watch("watched", signal === undefined ? {} : { signal })) {
+      changes++;
+      if (signal === undefined) break;
+    }
+  };
+  const left = loop();
+  while (changes === 0) await files.write("watched/file", "x");
+  await left;
+  await until("none is watched after the break", () => !watched());
+  const taken = loop(abort.signal).catch((error: unknown) => error);
+  while (changes === 1) await files.write("watched/file", "x");
+  expect(watched()).toBe(true);
+  abort.abort();
+  expect(await taken).toMatchObject({ code: "canceled" });
+  await until("none is watched after the abort", () => !watched());
+});
+
 test("a removal that is taken back ends in the sandbox, too", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;

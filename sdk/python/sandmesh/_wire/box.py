@@ -140,6 +140,11 @@ class Box:
 
     def abort_transfer(self, transfer: str) -> None:
         """Lets the sandbox know that nobody waits for it any more. Where that does not arrive it finds out later."""
+        try:
+            self.caller.throw_if_closed()
+        except SandmeshError:
+            # Also at the loop's end, where what is begun now would be left half-way, with a complaint of asyncio's.
+            return
         self.caller.behind(self.call("abort_transfer", {"transfer": transfer}))
 
     def note(self, error: SandmeshError) -> None:
