@@ -75,7 +75,7 @@ export async function withMesh(
     const { url, creds, ca } = globals;
     const { signal } = abort;
     const asked = defined({ url, credentials: creds, ca });
-    const settings = await resolveSettings(asked, process.env, signal);
+    const settings = await resolveSettings(asked, process.env, { signal });
     const mesh = await connectBy(settings, { handleSignals: false, signal });
     try {
       process.exitCode =

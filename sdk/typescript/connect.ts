@@ -15,7 +15,8 @@ export interface ConnectOptions extends SettingsOptions {
   run?: string;
   /** Default for acquires: how long a run lives on when this process is gone. 1 s to 24 h, default 60 s. */
   lease?: Duration;
-  /** How long the server may take to answer; default 10 s. One that refuses connections is told at once. */
+  /** How long the server may take to answer, with a credential or CA that comes by a pipe; default 10 s. A server that
+   * refuses connections is told at once. */
   connectTimeout?: Duration;
   /** Release at SIGINT, SIGTERM and SIGHUP where the program has no handler of its own; default true. */
   handleSignals?: boolean;
@@ -23,8 +24,11 @@ export interface ConnectOptions extends SettingsOptions {
   signal?: AbortSignal;
 }
 
+const CONNECT_MS = 10_000;
+
 /** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
- * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError. */
+ * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError,
+ * DeadlineError (the end of a pipe does not come). */
 export async function connect(options: ConnectOptions = {}): Promise<Mesh> {
   // Awaited for its name to stand in the stack of what that throws.
   return await connectAs(options);
@@ -35,10 +39,12 @@ export async function connectAs(
   options: ConnectOptions,
   { goneAfterMs }: { goneAfterMs?: number } = {},
 ): Promise<Mesh> {
-  const { run, lease, connectTimeout, handleSignals, signal, ...where } = given(options);
-  const settings = await resolveSettings(where, process.env, signal);
-  const how = defined({ run, lease, connectTimeout, handleSignals, signal });
-  return await connectBy(settings, how, goneAfterMs);
+  const { run, lease, connectTimeout = CONNECT_MS, handleSignals, signal, ...where } = given(options);
+  const until = performance.now() + timeLimit(connectTimeout, "connectTimeout");
+  const settings = await resolveSettings(where, process.env, { signal, until });
+  const how = defined({ run, lease, handleSignals, signal });
+  const leftMs = Math.max(until - performance.now(), 1);
+  return await connectBy(settings, { ...how, connectTimeout: leftMs }, goneAfterMs);
 }
 
 /** As `connect`, where it is known by now which mesh that is. */
@@ -47,7 +53,7 @@ export async function connectBy(
   {
     run,
     lease,
-    connectTimeout = 10_000,
+    connectTimeout = CONNECT_MS,
     handleSignals = true,
     signal,
   }: Omit<ConnectOptions, keyof SettingsOptions>,

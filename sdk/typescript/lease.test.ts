@@ -166,7 +166,7 @@ test("a short lease is renewed before the renewing thread is connected, however 
   const silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => undefined } });
   try {
     const where = { url: pool.server.url, credentials: credentialsOf(pool.server) };
-    const settings = await resolveSettings(where, process.env, undefined);
+    const settings = await resolveSettings(where, process.env);
     const link = await openLink(settings, { name: "sdk", timeoutMs: 10_000, goneAfterMs: SERVER_GONE_MS });
     const elsewhere = { ...settings, urls: [`nats://127.0.0.1:${silent.port}`] };
     const options = { handleSignals: false, lease: "1s" };

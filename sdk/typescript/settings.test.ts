@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CanceledError } from "../../broker/contract/index.ts";
 import vectors from "../../broker/contract/vectors/credentials.json";
+import { connect } from "./connect.ts";
 import { NoMeshError } from "./errors.ts";
 import { meshFilePath, readCredentials, resolveSettings } from "./settings.ts";
 
@@ -69,10 +70,30 @@ describe("a credential that comes by a pipe", () => {
     const fifo = join(home, "fifo");
     Bun.spawnSync(["mkfifo", fifo]);
     const abort = new AbortController();
-    const resolving = resolveSettings({ url, credentials: fifo }, {}, abort.signal);
+    const resolving = resolveSettings({ url, credentials: fifo }, {}, { signal: abort.signal });
     abort.abort();
     await expect(resolving).rejects.toThrow(CanceledError);
   });
+
+  test.each(["credentials", "ca"])(
+    "and does not as %s, ends the connecting at its time limit",
+    async (field) => {
+      const fifo = join(home, "fifo");
+      Bun.spawnSync(["mkfifo", fifo]);
+      const late = connect({ url, credentials: creds.text, [field]: fifo, connectTimeout: 50 });
+      await expect(late).rejects.toMatchObject({
+        code: "deadline_exceeded",
+        field,
+        message: `${field}: the end of ${fifo} did not come in time; does anyone write it?`,
+      });
+    },
+  );
+});
+
+test("of a credential only the blocks count, whatever the bytes before them are", async () => {
+  const path = join(home, "latin");
+  writeFileSync(path, Buffer.concat([Buffer.from("J\xf6rg\n", "latin1"), Buffer.from(creds.text)]));
+  expect(await resolveSettings({ url: "nats://a:1", credentials: path }, {})).toMatchObject(who());
 });
 
 test("a credential or a CA without end is refused by name, and does not fill the memory", async () => {

@@ -2,11 +2,17 @@
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { CanceledError, check, errnoOf, InvalidRequestError } from "../../broker/contract/index.ts";
+import {
+  CanceledError,
+  check,
+  DeadlineError,
+  errnoOf,
+  InvalidRequestError,
+} from "../../broker/contract/index.ts";
 import { type Credentials, identityOf, parseCreds } from "../../broker/credentials/index.ts";
 import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
-import { readFileText, readText } from "./files/local-text.ts";
+import { type Patience, readFileText, readText } from "./files/local-text.ts";
 
 /** `$SANDMESH_HOME/mesh.json`: written by `sandmesh up`, there only while that mesh is up. */
 export const MeshFile = v.object({
@@ -54,11 +60,11 @@ export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {
 }
 
 /** Throws NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed, CanceledError
- * where `signal` aborts while a pipe is read. */
+ * and DeadlineError where the end of a pipe does not come as long as there is patience. */
 export async function resolveSettings(
   options: SettingsOptions = {},
   env: NodeJS.ProcessEnv = process.env,
-  signal?: AbortSignal,
+  patience: Patience = {},
 ): Promise<Settings> {
   const {
     url: optionUrl,
@@ -78,7 +84,7 @@ export async function resolveSettings(
   const credentials = givenCredentials ?? file?.credentials;
   if (url === undefined || credentials === undefined) throw noMesh(url, env);
 
-  const [text, isLasting] = await textOfCredentials(credentials, signal);
+  const [text, isLasting] = await textOfCredentials(credentials, patience);
   const identity = identityOf(parseCreds(text).jwt);
   const tenant = asTenant ?? identity.tenant;
   const user = asUser ?? identity.user;
@@ -94,7 +100,7 @@ export async function resolveSettings(
   return {
     urls,
     credentials: kept,
-    ...(ca === undefined ? {} : { ca: await readCa(ca, signal) }),
+    ...(ca === undefined ? {} : { ca: await readCa(ca, patience) }),
     tenant,
     user,
   };
@@ -133,13 +139,13 @@ const CA_KIB = 1024;
 
 /** Of what went wrong with a file: whether it needs no other words. */
 const saysItself = (error: unknown): boolean =>
-  error instanceof InvalidRequestError || error instanceof CanceledError;
+  error instanceof InvalidRequestError || error instanceof CanceledError || error instanceof DeadlineError;
 
 /** Of a PEM's text or path. */
-async function readCa(ca: string, signal: AbortSignal | undefined): Promise<string> {
+async function readCa(ca: string, patience: Patience): Promise<string> {
   let text = ca;
   try {
-    if (!isText(ca)) [text] = await readText(ca, { field: "ca", atMostKib: CA_KIB }, signal);
+    if (!isText(ca)) [text] = await readText(ca, { field: "ca", atMostKib: CA_KIB }, patience);
   } catch (cause) {
     if (saysItself(cause)) throw cause;
     throw new InvalidRequestError(`ca: the file ${ca} cannot be read`, { field: "ca", cause });
@@ -158,11 +164,11 @@ const unreadable = (credentials: string, cause: unknown): unknown =>
 /** A .creds file's text, given itself or by its path, and whether the file may be read again. Throws as `readCredentials`. */
 async function textOfCredentials(
   credentials: string,
-  signal: AbortSignal | undefined,
+  patience: Patience,
 ): Promise<[text: string, isLasting: boolean]> {
   if (isText(credentials)) return [credentials, false];
   try {
-    return await readText(credentials, CREDENTIALS, signal);
+    return await readText(credentials, CREDENTIALS, patience);
   } catch (cause) {
     throw unreadable(credentials, cause);
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from types import TracebackType
@@ -51,13 +52,16 @@ def connect(
     server's certificate, and no other is trusted then; default SANDMESH_CA (a path), else what the machine trusts.
     ``run``: of acquires that name none; it is not ended as a whole when the connection closes, only what was acquired
     here. Default: a new one, of this connection's own. ``lease``: how long sandboxes outlive a process that was killed.
-    Raises NoMeshError, ConnectionError, PermissionDeniedError, InvalidRequestError."""
+    ``timeout``: of all of it, a credential or CA that comes by a pipe among it. Raises NoMeshError, ConnectionError,
+    PermissionDeniedError, InvalidRequestError, DeadlineError (of such a pipe)."""
 
     async def open_mesh() -> Mesh:
-        settings = resolve_settings(url, credentials, tenant, user, ca=ca)
         lease_ms, timeout_s = lease_milliseconds(lease), time_limit(timeout, "timeout") / 1000
         named = None if run is None else check_id("run", run)
-        link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", timeout_s)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        settings = await resolve_settings(url, credentials, tenant, user, ca=ca, until=until)
+        link = await connect_link(settings, f"sandmesh-python-{os.getpid()}", max(until - loop.time(), 0.001))
         return Mesh(settings, Caller(link), lease_ms, named)
 
     return Opening(open_mesh())

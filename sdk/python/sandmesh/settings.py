@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import ssl
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +15,8 @@ from urllib.parse import urlsplit
 
 from ._wire.credentials import Credentials, parse_credentials
 from ._wire.ids import check_id, shown
-from .errors import InvalidRequestError, NoMeshError
+from ._wire.special import is_lone_pipe, read_special
+from .errors import DeadlineError, FileError, InvalidRequestError, NoMeshError
 
 _SCHEMES = ("nats", "tls")
 
@@ -33,16 +37,18 @@ def mesh_file_path(env: Mapping[str, str] = os.environ) -> Path:
     return Path(env.get("SANDMESH_HOME") or os.path.join(base, "sandmesh")) / "mesh.json"
 
 
-def resolve_settings(
+async def resolve_settings(
     url: str | None = None,
     credentials: str | os.PathLike[str] | None = None,
     tenant: str | None = None,
     user: str | None = None,
     env: Mapping[str, str] = os.environ,
     ca: str | os.PathLike[str] | None = None,
+    until: float = math.inf,
 ) -> Settings:
-    """``credentials`` is the path of a .creds file, or its text; ``ca`` that of a PEM file, or its text. Raises
-    NoMeshError where nothing says which mesh, InvalidRequestError where what says it is malformed."""
+    """``credentials`` is the path of a .creds file, or its text; ``ca`` that of a PEM file, or its text. Either may
+    come by a pipe, which is waited for until ``until``, of the loop's time. Raises NoMeshError where nothing says which
+    mesh, InvalidRequestError where what says it is malformed, DeadlineError."""
     for name, value in (("url", url), ("tenant", tenant), ("user", user)):
         if value is not None and not isinstance(value, str):
             raise InvalidRequestError(f"{name}: must be text", field=name)
@@ -58,7 +64,7 @@ def resolve_settings(
         )
     if given is None:
         raise NoMeshError(f"no credentials for {url}: set SANDMESH_CREDS to the path of a .creds file")
-    parsed = parse_credentials(given if "-----BEGIN" in given else _read(given))
+    parsed = parse_credentials(given if "-----BEGIN" in given else await _read(given, until))
     tenant, user = tenant or parsed.tag("tenant"), user or parsed.tag("user")
     if tenant is None or user is None:
         raise InvalidRequestError("the credential names no tenant and user: a user's is needed", field="credentials")
@@ -71,7 +77,7 @@ def resolve_settings(
         parsed,
         check_id("tenant", tenant),
         check_id("user", user),
-        None if trusted is None else _read_ca(trusted),
+        None if trusted is None else await _read_ca(trusted, until),
     )
 
 
@@ -93,22 +99,38 @@ _CREDENTIALS_KIB = 64
 _CA_KIB = 1024
 
 
-def _read_text(path: str, name: str, at_most_kib: int) -> str:
-    """Once, to its end, so that it may be a pipe. Raises InvalidRequestError where it is too large."""
-    with open(path, "rb") as file:
-        content = file.read(at_most_kib * 1024 + 1)
-    if len(content) > at_most_kib * 1024:
-        raise InvalidRequestError(f"{name}: {path} is larger than {at_most_kib} KiB", field=name)
-    return content.decode()
+async def _read_text(path: str, name: str, at_most_kib: int, until: float) -> str:
+    """Once, to its end, so that it may be a pipe, which keeps nothing else from running. What is no UTF-8 is replaced:
+    only the blocks count. Raises FileError, DeadlineError, and InvalidRequestError where it is too large."""
+    at, content = os.fsencode(path), bytearray()
+    is_open = not _is_fifo(at) or is_lone_pipe(at)
+    try:
+        async with contextlib.aclosing(read_special(at, is_open, until)) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > at_most_kib * 1024:
+                    raise InvalidRequestError(f"{name}: {path} is larger than {at_most_kib} KiB", field=name)
+    except DeadlineError as error:
+        raise DeadlineError(f"{name}: {error}", field=name) from error
+    return content.decode(errors="replace")
 
 
-def _read_ca(given: str) -> str:
+def _is_fifo(path: bytes) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False  # which opening it tells
+
+
+async def _read_ca(given: str, until: float) -> str:
     text = given
     if "-----BEGIN" not in given:
         try:
-            text = _read_text(given, "ca", _CA_KIB)
-        except (OSError, UnicodeDecodeError) as error:
+            text = await _read_text(given, "ca", _CA_KIB, until)
+        except FileError as error:
             raise InvalidRequestError(f"ca: the file {given} cannot be read", field="ca") from error
+    # ssl takes no other, not even in what stands around the blocks.
+    text = text.encode("ascii", "replace").decode()
     try:
         ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
@@ -129,14 +151,19 @@ def _is_server(url: str) -> bool:
 def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
     path = mesh_file_path(env)
     try:
-        text = _read_text(str(path), "mesh", _CREDENTIALS_KIB)
+        # A fifo is not waited for: `sandmesh up` writes none.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise NoMeshError(f"{path} cannot be read: it is no regular file")
+            content = file.read(_CREDENTIALS_KIB * 1024 + 1)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, InvalidRequestError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise NoMeshError(f"{path} cannot be read: {why}") from error
+    except OSError as error:
+        raise NoMeshError(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _CREDENTIALS_KIB * 1024:
+        raise NoMeshError(f"{path} cannot be read: it is larger than {_CREDENTIALS_KIB} KiB")
     try:
-        value = json.loads(text)
+        value = json.loads(content.decode(errors="replace"))
         url, credentials = value["url"], value["credentials"]
         if not (isinstance(url, str) and url and isinstance(credentials, str) and credentials):
             raise ValueError("url and credentials must be text")
@@ -145,8 +172,8 @@ def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
         raise NoMeshError(f"{path} is damaged: run `sandmesh down` and `sandmesh up`") from error
 
 
-def _read(path: str) -> str:
+async def _read(path: str, until: float) -> str:
     try:
-        return _read_text(path, "credentials", _CREDENTIALS_KIB)
-    except (OSError, UnicodeDecodeError) as error:
+        return await _read_text(path, "credentials", _CREDENTIALS_KIB, until)
+    except FileError as error:
         raise NoMeshError(f"the credentials file {path} cannot be read") from error

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Backend, until_async
 
 import sandmesh
 from sandmesh._wire import absence
-from sandmesh.settings import resolve_settings
+from sandmesh.settings import Settings, resolve_settings
 
 
 async def test_no_server_is_a_connection_error_at_once_and_a_silent_one_within_the_time(backend: Backend) -> None:
@@ -155,40 +158,105 @@ async def test_users_of_one_name_do_not_get_each_others_answers(backend: Backend
         assert two._caller.link.asked.streams == {} == one._caller.link.asked.streams
 
 
+def settings_of(*given: Any, **more: Any) -> Settings:
+    return asyncio.run(resolve_settings(*given, **more))
+
+
 def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
     backend: Backend, tmp_path: Path
 ) -> None:
     home = {"SANDMESH_HOME": str(tmp_path)}
     with pytest.raises(sandmesh.NoMeshError) as caught:
-        resolve_settings(env=home)
+        settings_of(env=home)
     assert "sandmesh up" in str(caught.value)
     mesh_file = tmp_path / "mesh.json"
     mesh_file.write_text(json.dumps({"url": "nats://file:1", "credentials": backend.credentials}))
-    assert resolve_settings(env=home).urls == ("nats://file:1",)
-    assert resolve_settings(env={"XDG_STATE_HOME": str(tmp_path.parent), "SANDMESH_HOME": str(tmp_path)}).user == "ann"
+    assert settings_of(env=home).urls == ("nats://file:1",)
+    assert settings_of(env={"XDG_STATE_HOME": str(tmp_path.parent), "SANDMESH_HOME": str(tmp_path)}).user == "ann"
     environment = {**home, "SANDMESH_URL": "nats://env:1,nats://env:2"}
-    settings = resolve_settings(env=environment)
+    settings = settings_of(env=environment)
     assert (settings.urls, settings.tenant) == (("nats://env:1", "nats://env:2"), "acme")
-    assert resolve_settings("nats://argument:1", env=environment).urls == ("nats://argument:1",)
+    assert settings_of("nats://argument:1", env=environment).urls == ("nats://argument:1",)
     text = Path(backend.credentials).read_text()
-    assert resolve_settings(credentials=text, env=home).user == "ann"
+    assert settings_of(credentials=text, env=home).user == "ann"
     assert text.split("SEED-----")[1].split()[0] not in repr(settings)
     fitting = mesh_file.read_bytes()
     for content, why in (
         (b"{", "damaged: run `sandmesh down`"),
-        (fitting + b"\xff", "cannot be read"),
+        (fitting + b"\xff", "damaged"),
         (fitting + b" " * 64 * 1024, "cannot be read: .*larger than 64 KiB"),
     ):
         mesh_file.write_bytes(content)
         with pytest.raises(sandmesh.NoMeshError, match=why):
-            resolve_settings(env=home)
+            settings_of(env=home)
     with pytest.raises(sandmesh.NoMeshError):
-        resolve_settings("nats://x:1", str(tmp_path / "missing.creds"), env={})
+        settings_of("nats://x:1", str(tmp_path / "missing.creds"), env={})
 
 
 def test_a_credential_or_a_ca_without_end_is_refused_by_name(backend: Backend) -> None:
     with pytest.raises(sandmesh.InvalidRequestError, match="credentials: /dev/zero is larger than 64 KiB") as refused:
-        resolve_settings("nats://a:1", "/dev/zero", env={})
+        settings_of("nats://a:1", "/dev/zero", env={})
     assert refused.value.field == "credentials"
     with pytest.raises(sandmesh.InvalidRequestError, match="ca: /dev/zero is larger than 1024 KiB"):
-        resolve_settings("nats://a:1", backend.credentials, env={}, ca="/dev/zero")
+        settings_of("nats://a:1", backend.credentials, env={}, ca="/dev/zero")
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["credentials", "ca"])
+async def test_a_pipe_that_nobody_writes_ends_at_the_time_limit_and_keeps_nothing_else_from_running(
+    backend: Backend, fifo: Path, name: str
+) -> None:
+    ran = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, ran.set)
+    where = {"credentials": backend.credentials, name: fifo}
+    with pytest.raises(sandmesh.DeadlineError, match=f"{name}: the end of {fifo} did not come in time") as late:
+        await sandmesh.connect(backend.url, timeout=0.3, **where)
+    assert (late.value.field, ran.is_set()) == (name, True)
+    connecting = asyncio.create_task(sandmesh.connect(backend.url, timeout=3600, **where))
+    await asyncio.sleep(0)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    # Nothing reads there any more.
+    with pytest.raises(OSError, match="No such device or address"):
+        os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+
+
+async def test_a_credential_comes_by_a_fifo_or_a_pipe_also_in_parts(backend: Backend, fifo: Path) -> None:
+    connecting = asyncio.create_task(sandmesh.connect(backend.url, fifo))
+    parts = f"(head -c 100; sleep 0.2; cat) < {backend.credentials} > {fifo}"
+    writer = await asyncio.create_subprocess_shell(parts)
+    async with await connecting as mesh:
+        assert mesh.user == "ann"
+    assert await writer.wait() == 0
+    reading, writing = os.pipe()
+    os.write(writing, await asyncio.to_thread(Path(backend.credentials).read_bytes))
+    os.close(writing)
+    async with sandmesh.connect(backend.url, f"/dev/fd/{reading}") as mesh:
+        assert mesh.user == "ann"
+    os.close(reading)
+
+
+def test_a_mesh_file_that_is_no_regular_file_is_told_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mesh.json")
+    with pytest.raises(sandmesh.NoMeshError, match=r"mesh\.json cannot be read: it is no regular file"):
+        settings_of(env={"SANDMESH_HOME": str(tmp_path)})
+
+
+def test_of_a_credential_and_a_ca_only_the_blocks_count(backend: Backend, tmp_path: Path) -> None:
+    creds, ca = tmp_path / "creds", tmp_path / "ca"
+    creds.write_bytes(b"J\xf6rg\n" + Path(backend.credentials).read_bytes())
+    assert settings_of("nats://a:1", str(creds), env={}).user == "ann"
+    make = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", "-keyout", "/dev/null"]
+    certificate = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    ca.write_bytes(b"# J\xf6rg\n" + certificate.encode())
+    for given in (str(ca), f"# J\u00f6rg\n{certificate}"):
+        settings = settings_of("nats://a:1", str(creds), env={}, ca=given)
+        assert settings.ca is not None
+        assert certificate in settings.ca

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -150,6 +153,37 @@ def test_ctrl_c_ends_the_command_and_the_rest_works(local: Backend) -> None:
             thread.join()
         until("the command has ended", lambda: not any(command.running for command in box.commands()))
         assert box.exec("echo lives").stdout.text == "lives\n"
+
+
+def test_ctrl_c_ends_the_wait_for_a_credential_that_nobody_writes(backend: Backend, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    done = threading.Event()
+
+    def press() -> None:
+        writing: list[int] = []
+
+        def opened() -> bool:
+            # Only where it is being read it can be opened for writing.
+            with contextlib.suppress(OSError):
+                writing.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+            return bool(writing)
+
+        until("it is read", lambda: done.is_set() or opened())
+        if not done.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.wait()
+        for file in writing:
+            os.close(file)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sandmesh.sync.connect(backend.url, fifo, timeout=30)
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_a_forked_child_is_told_to_connect_by_itself(backend: Backend) -> None:

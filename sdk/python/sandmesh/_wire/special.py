@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import re
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
-from .tree import local_errors
+from ..errors import DeadlineError
+from .tree import local_errors, shown
 
 # How soon it is tried again: doubled while nothing is taken.
 _FIRST_PAUSE_S = 0.001
@@ -56,9 +58,14 @@ def is_by_descriptor(path: bytes) -> bool:
     return False
 
 
-async def read_special(path: bytes, is_open: bool) -> AsyncGenerator[bytes, None]:
+def is_lone_pipe(path: bytes) -> bool:
+    """Whether it is a pipe that is known by a descriptor alone, such as /dev/stdout: nobody else can open it."""
+    return not os.path.exists(os.path.realpath(path))
+
+
+async def read_special(path: bytes, is_open: bool, until: float = math.inf) -> AsyncGenerator[bytes, None]:
     """All that comes, to its end. ``is_open``: a writer has opened it already; else a fifo's is waited for. Raises
-    FileError."""
+    FileError, and DeadlineError where the end has not come by ``until``, of the loop's time."""
     with local_errors(path):
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
@@ -78,6 +85,8 @@ async def read_special(path: bytes, is_open: bool) -> AsyncGenerator[bytes, None
                     pauses = _pauses()
                 else:
                     await asyncio.sleep(next(pauses))
+                if asyncio.get_running_loop().time() > until:
+                    raise DeadlineError(f"the end of {shown(path)} did not come in time; does anyone write it?")
         finally:
             os.close(file)
 
@@ -97,8 +106,7 @@ def _opened(path: bytes) -> int | None:
         # fifo(7); of all else it is for good.
         if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
             raise
-        # A pipe that is known by a descriptor alone, such as /dev/stdout, gets no other reader.
-        if not os.path.exists(os.path.realpath(path)):
+        if is_lone_pipe(path):  # it gets no other reader
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), os.fsdecode(path)) from error
         return None
 
