@@ -1,6 +1,14 @@
 // Watches against the real kernel: what comes, goes and moves, and what becomes of that which they hold.
 import { afterAll, beforeAll, beforeEach, describe, expect, spyOn, test } from "bun:test";
-import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CanceledError, newUuidV7 } from "../../broker/contract/index.ts";
@@ -302,6 +310,57 @@ describe("what is watched is gone", () => {
     await ended(reader);
   });
 
+  const above = () => ({ here: join(root, ".."), away: `${join(root, "..")}-away` });
+
+  test("a folder above that was renamed does not make what came at the new place a removal", async () => {
+    const reader = await Reader.of();
+    const { here, away } = above();
+    renameSync(here, away);
+    writeFileSync(join(away, "root/still"), "x");
+    put("fresh");
+    await ended(reader);
+    expect([...reader.told.keys()]).toEqual([]);
+  });
+
+  test("another at that path is not missed where nothing happens in what is watched", async () => {
+    const reader = await Reader.of();
+    const { here, away } = above();
+    renameSync(here, away);
+    put("fresh");
+    expect(await codeOf(reader.read(0))).toBe("not_found");
+    await until("nothing is held", () => kernelWatches() === 0);
+  });
+
+  test("nor where it is a file, of which only what lies at its path is told", async () => {
+    put("file");
+    const reader = await Reader.of("file");
+    const { here, away } = above();
+    renameSync(here, away);
+    put("file", "another");
+    expect(await codeOf(reader.read(0))).toBe("not_found");
+  });
+
+  test("a link that leads to another folder now is not taken for the one before", async () => {
+    for (const name of ["one", "two"]) make(name);
+    symlinkSync(at("one"), at("link"));
+    const reader = await Reader.of("link");
+    symlinkSync(at("two"), at("next"));
+    renameSync(at("next"), at("link"));
+    put("one/still");
+    await ended(reader);
+    expect([...reader.told.keys()]).toEqual([]);
+  });
+
+  test("a folder that came while one above was away for a moment is not missed for ever", async () => {
+    const reader = await Reader.of();
+    const { here, away } = above();
+    renameSync(here, away);
+    mkdirSync(join(away, "root/sub"));
+    await until("it was looked at by its path, and the watch gave up", () => kernelWatches() === 0);
+    renameSync(away, here);
+    await ended(reader);
+  });
+
   test("a file that an editor replaced is told of, and then begun anew; one that only changed goes on", async () => {
     put("file");
     const reader = await Reader.of("file");
@@ -469,6 +528,71 @@ describe("a big tree", () => {
   }, 60_000);
 });
 
+describe("who asks beside another", () => {
+  const ask = async (cursor: string, waitMs = 20_000) => await trees.changes({ path: ".", cursor, waitMs });
+
+  test("is told of a change at once, also where the other had nothing in its time", async () => {
+    const { cursor } = await begin();
+    const [short, long] = [ask(cursor, 10), ask(cursor)];
+    expect((await short).changes).toEqual([]);
+    put("a");
+    expect((await long).changes).toEqual([{ path: "a", kind: "changed" }]);
+  });
+
+  test("does not keep from a later change whoever was told of the one before", async () => {
+    const { cursor } = await begin();
+    const [first, second] = [ask(cursor, 500), ask(cursor)];
+    put("a");
+    const told = await second;
+    const next = ask(told.cursor);
+    expect(await first).toEqual(told);
+    put("b");
+    expect((await next).changes).toEqual([{ path: "b", kind: "changed" }]);
+  });
+
+  test("keeps the watch, though the other has had its answer long ago", async () => {
+    trees = createTrees({ cwd: root, engine, watchIdleMs: 50 });
+    const { cursor } = await begin();
+    await Promise.all([ask(cursor, 10), ask(cursor, 200)]);
+    expect((await ask(cursor, 0)).cursor).toBe(cursor);
+  });
+
+  test("is not told a later turn in place of the one that it asked for", async () => {
+    const { cursor } = await begin();
+    const late = Promise.withResolvers<void>();
+    const sleep = Bun.sleep.bind(Bun);
+    const slow = ask(cursor);
+    let isWoken = false;
+    // The first that is woken goes on behind the others.
+    const sleeping = spyOn(Bun, "sleep").mockImplementation(async (ms) => {
+      if (isWoken || ms !== 20) return await sleep(ms);
+      isWoken = true;
+      await late.promise;
+    });
+    try {
+      put("a");
+      await until("the slow one is woken", () => isWoken);
+      const told = await ask(cursor);
+      expect(told.changes).toEqual([{ path: "a", kind: "changed" }]);
+      put("b");
+      await ask(told.cursor);
+    } finally {
+      late.resolve();
+      sleeping.mockRestore();
+    }
+    expect(await codeOf(slow)).toBe("not_found");
+  });
+});
+
+describe("a name", () => {
+  test("of a watch without sub-folders does not get whoever asks for all of them that one", async () => {
+    const transfer = newUuidV7();
+    await begin(".", { transfer, recursive: false });
+    const another = begin(".", { transfer, recursive: true }).catch((error: unknown) => error);
+    expect(await another).toMatchObject({ code: "invalid_request", field: "transfer" });
+  });
+});
+
 describe("an end", () => {
   test("that is asked for comes at once, also for whoever waits for a change, and takes no other watch along", async () => {
     make("sub");
@@ -547,6 +671,11 @@ describe("where there is an end", () => {
     make("sub");
     make("a b/proc");
     expect(await apart('mount --rbind /proc "$ROOT/a b/proc"')).toEqual([3]);
+  });
+
+  test("a file system that is mounted over what is watched is not taken for it", async () => {
+    const line = 'cd "$ROOT"; mount -t tmpfs none "$ROOT"; touch still';
+    expect(await apart("true", line)).toEqual([1, expect.objectContaining({ code: "not_found" })]);
   });
 
   test("what lay below a file system that was unmounted is watched then", async () => {

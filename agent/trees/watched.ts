@@ -133,8 +133,10 @@ export class Watched implements Tree {
     this.#looking = true;
     const look = async (): Promise<void> => {
       while (this.#looks.size > 0 || this.#lookAtAll || this.#lookAtRoot) {
-        if (this.#lookAtRoot) await this.#expectRoot();
         await this.#lookOnce();
+        // Always: of what was looked at under another's path nothing is true.
+        this.#lookAtRoot = false;
+        await this.expectRoot();
       }
       this.#looking = false;
     };
@@ -145,10 +147,14 @@ export class Watched implements Tree {
     });
   }
 
-  /** Throws NotFoundError where it is there no more. */
-  async #expectRoot(): Promise<void> {
-    this.#lookAtRoot = false;
-    const wd = await this.#watch(this.full(""), 0, this.#mounted.mayWait).catch(() => GONE);
+  /** Throws NotFoundError where it is there no more; where a folder above was renamed, a link set to another or something
+   * mounted there, no event says so. The kernel gives the same number for the same one only. */
+  async expectRoot(): Promise<void> {
+    this.#stop.signal.throwIfAborted();
+    const wd = await this.#watch(this.full(""), 0, this.#mounted.mayWait).catch((thrown: unknown) => {
+      if (isShort(thrown)) throw thrown;
+      return GONE;
+    });
     this.#stop.signal.throwIfAborted();
     if (wd === this.#root?.wd) return;
     if (wd >= 0) this.#inotify.let(this.#hold(new Folder(undefined, "", wd)));
@@ -283,6 +289,10 @@ export class Watched implements Tree {
         resolve();
       }),
     );
+  }
+
+  get isFile(): boolean {
+    return this.#file !== undefined;
   }
 
   /** Where that path of `Seen` lies. */

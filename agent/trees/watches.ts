@@ -30,6 +30,7 @@ interface WatchOptions extends WatchedOptions {
 
 class Watch implements Seen {
   readonly root: string;
+  readonly recursive: boolean;
   readonly #watched: Watched;
   /** Behind the answer that was last given, in the order of their last change. */
   #fresh = new Set<string>();
@@ -45,7 +46,9 @@ class Watch implements Seen {
   #waiting = 0;
   #ended = false;
   #failure: { error: unknown } | undefined;
-  #wake: (() => void) | undefined;
+  /** Each of those who wait for a change. */
+  readonly #wakes = new Set<() => void>();
+  #looked: Promise<void> = Promise.resolve();
   #idle: ReturnType<typeof setTimeout> | undefined;
   readonly #idleMs: number;
   /** It is to be closed. */
@@ -53,6 +56,7 @@ class Watch implements Seen {
 
   constructor({ idleMs, onEnd, ...watched }: WatchOptions) {
     this.root = watched.root;
+    this.recursive = watched.recursive;
     this.#idleMs = idleMs;
     this.#onEnd = onEnd;
     this.#watched = new Watched(watched, this);
@@ -66,22 +70,26 @@ class Watch implements Seen {
       this.#fresh.delete(path);
       this.#fresh.add(path);
     }
-    this.#wake?.();
+    this.#wake();
   }
 
   overflow(): void {
     this.#overflow = true;
-    this.#wake?.();
+    this.#wake();
   }
 
   failed(error: unknown): void {
     this.#failure = { error };
-    this.#wake?.();
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const wake of this.#wakes) wake();
   }
 
   #rest(): void {
     clearTimeout(this.#idle);
-    if (!this.#ended) this.#idle = setTimeout(this.#onEnd, this.#idleMs);
+    if (!this.#ended && this.#wakes.size === 0) this.#idle = setTimeout(this.#onEnd, this.#idleMs);
   }
 
   /** Resolves when it watches. Whoever asks again shares the beginning, which ends with the last who waits for it. */
@@ -99,27 +107,56 @@ class Watch implements Seen {
     return { cursor: `${id}.0`, changes: [], overflow: false };
   }
 
-  /** Throws NotFoundError for a turn that is neither this nor the one before. */
+  /** Throws NotFoundError for a turn that is neither this nor the one before, and where another is at the root, or none. */
   async next(id: string, turn: number, waitMs: number): Promise<WatchAnswer> {
-    if (turn === this.#turn - 1) return await this.#answer(id);
-    if (turn !== this.#turn)
-      throw new NotFoundError("that part of the watch was answered", { field: "cursor" });
+    if (turn !== this.#turn) return await this.#again(id, turn);
     clearTimeout(this.#idle);
     if (this.#nothing && this.#failure === undefined) await this.#change(waitMs);
     this.#rest();
+    if (this.#nothing) await this.#look();
     // Whoever asked the same beside this one was answered.
-    if (turn !== this.#turn) return await this.#answer(id);
+    if (turn !== this.#turn) return await this.#again(id, turn);
     if (this.#nothing) {
-      if (this.#failure === undefined) return { cursor: `${id}.${turn}`, changes: [], overflow: false };
-      this.#onEnd();
-      throw this.#failure.error;
+      if (this.#failure !== undefined) return this.#end(this.#failure);
+      return { cursor: `${id}.${turn}`, changes: [], overflow: false };
     }
-    this.#told = changesOf([...this.#fresh], (path) => this.#watched.full(path));
+    this.#told = this.#tell([...this.#fresh]);
     this.#toldOverflow = this.#overflow;
     this.#fresh = new Set();
     this.#overflow = false;
     this.#turn = turn + 1;
     return await this.#answer(id);
+  }
+
+  async #again(id: string, turn: number): Promise<WatchAnswer> {
+    if (turn === this.#turn - 1) return await this.#answer(id);
+    throw new NotFoundError("that part of the watch was answered", { field: "cursor" });
+  }
+
+  async #tell(paths: readonly string[]): Promise<Change[]> {
+    const changes = await changesOf(paths, (path) => this.#watched.full(path));
+    // Behind that: it is of what is at the root's path. Of a file it is true whichever is there.
+    if (this.#watched.isFile) return changes;
+    await this.#look();
+    if (this.#failure?.error instanceof NotFoundError) return this.#end(this.#failure);
+    return changes;
+  }
+
+  /** Whether the root is still what is watched; where not, that is the failure. */
+  #look(): Promise<void> {
+    // One by one: where the file system does not answer, one thread waits for it.
+    this.#looked = this.#looked.then(async () => {
+      if (this.#ended || this.#failure !== undefined) return;
+      await this.#watched.expectRoot().catch((error: unknown) => {
+        if (!this.#ended) this.#failure ??= { error };
+      });
+    });
+    return this.#looked;
+  }
+
+  #end({ error }: { error: unknown }): never {
+    this.#onEnd();
+    throw error;
   }
 
   get #nothing(): boolean {
@@ -132,13 +169,13 @@ class Watch implements Seen {
   }
 
   async #change(waitMs: number): Promise<void> {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const changed = await new Promise<boolean>((resolve) => {
-      this.#wake = () => resolve(true);
-      timer = setTimeout(() => resolve(false), waitMs);
-    });
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const wake = (): void => resolve(true);
+    const timer = setTimeout(() => resolve(false), waitMs);
+    this.#wakes.add(wake);
+    const changed = await promise;
+    this.#wakes.delete(wake);
     clearTimeout(timer);
-    this.#wake = undefined;
     if (changed) await Bun.sleep(Math.min(SETTLE_MS, waitMs));
   }
 
@@ -151,7 +188,7 @@ class Watch implements Seen {
     this.#ended = true;
     clearTimeout(this.#idle);
     this.#watched.end();
-    this.#wake?.();
+    this.#wake();
   }
 }
 
@@ -193,7 +230,7 @@ export class Watches {
    * signal says. */
   async begin({ root, recursive, id, signal }: Begin): Promise<WatchAnswer> {
     const before = this.#watches.get(id);
-    if (before !== undefined && before.root !== root)
+    if (before !== undefined && (before.root !== root || before.recursive !== recursive))
       throw new InvalidRequestError("transfer: another watch has it", { field: "transfer" });
     const watch = before ?? this.#make(root, recursive, id);
     return await watch.begin(id, signal);

@@ -77,9 +77,9 @@ export type SearchAnswer = v.InferOutput<typeof SearchAnswer>;
 /** `watch`: what changes below a folder. The first request, without a cursor, begins one, and answers its cursor when all
  * folders are watched (of `/` that takes seconds); by the same `transfer` it begins once, and `abort_transfer` ends it, also
  * while it begins. Each further one answers what changed since, waiting for it up to `wait_ms`. The same cursor again answers
- * the same changes. A watch that nobody asks for 60 s ends, as one whose folder was removed, moved or replaced, and its cursor
- * is `not_found`. At most 131,072 folders are watched at once, and as many as the machine allows (`file_error` with reason
- * `ENOSPC`); proc, sysfs and the like are left out. */
+ * the same changes. A watch that nobody asks for 60 s ends, as one whose folder, or one above, was removed, moved or replaced,
+ * and its cursor is `not_found`. At most 131,072 folders are watched at once, and as many as the machine allows (`file_error`
+ * with reason `ENOSPC`); proc, sysfs and the like are left out. */
 export const WatchRequest = v.object({
   version: Version,
   ...Fence,
