@@ -1,6 +1,6 @@
 // Small files that a program is started with: settings, keys, credentials, a CA. Read to their end, and never without end.
-import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
-import { InvalidRequestError } from "../contract/core.ts";
+import { closeSync, constants, fstatSync, openSync, readSync, realpathSync, type Stats } from "node:fs";
+import { errnoOf, InvalidRequestError } from "../contract/core.ts";
 
 export interface TextKind {
   /** Whose value the path is, for the error. */
@@ -39,7 +39,7 @@ export class BoundedText {
     throw new InvalidRequestError(`${field}: ${this.#path} is larger than ${atMostKib} KiB`, { field });
   }
 
-  /** Reads to the end. Throws as `more`. */
+  /** Reads a regular file to its end. Throws as `more`. */
   all(): string {
     while (this.more() !== 0);
     return this.text;
@@ -56,13 +56,47 @@ export class BoundedText {
 
 const AT_MOST_KIB = 1024;
 
-/** The text of the file that the setting `field` names. Throws InvalidRequestError where it is too large, and the system's
- * errors. */
-export function readBounded(path: string, field: string): string {
-  const file = new BoundedText(path, { field, atMostKib: AT_MOST_KIB }, constants.O_RDONLY);
+/** A program that writes to a fifo is at it by then. */
+const WRITER_MS = 10_000;
+const PAUSE_MS = 20;
+/** By a call to the kernel a fifo's writer would be waited for without end. */
+const AT_ONCE = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
+
+/** The text of the file, or pipe, that the setting `field` names. Throws InvalidRequestError where it is too large, or a
+ * fifo that nobody writes; and the system's errors. `writerMs`: a test has no 10 s. */
+export function readBounded(path: string, field: string, writerMs = WRITER_MS): string {
+  const file = new BoundedText(path, { field, atMostKib: AT_MOST_KIB }, AT_ONCE);
   try {
-    return file.all();
+    let hasWriter = !file.found.isFIFO() || !hasName(path);
+    for (const until = performance.now() + writerMs; ; ) {
+      const got = ifReady(() => file.more());
+      if (got === 0 && hasWriter) return file.text;
+      hasWriter ||= got !== 0;
+      if (!hasWriter && performance.now() > until) {
+        const message = `${field}: ${path} is no regular file, and nobody writes to it`;
+        throw new InvalidRequestError(message, { field });
+      }
+      if (!got) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, PAUSE_MS);
+    }
   } finally {
     file.close();
+  }
+}
+
+/** Whether others can open a pipe; one of `<(…)` is known by its descriptor alone. */
+function hasName(path: string): boolean {
+  try {
+    return realpathSync(path).startsWith("/");
+  } catch {
+    return false;
+  }
+}
+
+function ifReady(read: () => number): number | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (errnoOf(error) === "EAGAIN") return undefined;
+    throw error;
   }
 }

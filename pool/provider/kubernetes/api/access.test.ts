@@ -58,6 +58,28 @@ test("a kubeconfig or a token without end is refused by name, not read until mem
   });
 });
 
+test("a kubeconfig that is none is told in one short line, without what is in it", () => {
+  const { folder } = kubeconfig({});
+  const file = join(folder, "none");
+  const cases: [content: string | Buffer, why: string][] = [
+    ["", "is empty"],
+    ["\n \n", "is empty"],
+    [Buffer.from([0x7f, 0x45, 0x4c, 0x46, 2, 1, 0, 0xff, 0x0a, 0, 3]), "is not YAML"],
+    ["users: [secret", "is not YAML"],
+    ["# nothing", "is YAML, but no kubeconfig"],
+    ["secret", "is YAML, but no kubeconfig"],
+    ["- secret", "is YAML, but no kubeconfig"],
+    ["clusters: secret", "is YAML, but no kubeconfig"],
+  ];
+  for (const [content, why] of cases) {
+    writeFileSync(file, content);
+    const message = `the kubeconfig ${file} ${why}`;
+    expect(() => openAccess(file, undefined)).toThrow(
+      expect.objectContaining({ field: "kubeconfig", message }),
+    );
+  }
+});
+
 test("of several files each is read once, also what comes by a pipe, and its token is named from its own folder", async () => {
   const { folder, file } = kubeconfig({ tokenFile: "token" });
   writeFileSync(join(folder, "token"), "piped\n");
@@ -111,6 +133,10 @@ test("what cannot be used is refused before anything is asked: no file, no clust
     /^the kubeconfig cannot be read: ENOENT: no such file[^:]*$/,
   );
   expect(() => openAccess(file, "other")).toThrow("names no cluster");
+  const nowhere = kubeconfig({}, { server: "no where" });
+  expect(() => openAccess(nowhere.file, undefined)).toThrow(
+    "the server of the kubeconfig's cluster c is no address",
+  );
 });
 
 test("a token file that is not there is a missing credential, and is looked for again", async () => {

@@ -41,6 +41,10 @@ export function openAccess(file: string | undefined, context: string | undefined
   if (cluster === null) {
     throw new InvalidRequestError("the kubeconfig names no cluster", { field: "kubeconfig" });
   }
+  if (!URL.canParse(cluster.server)) {
+    const message = `the server of the kubeconfig's cluster ${cluster.name} is no address such as https://host:6443`;
+    throw new InvalidRequestError(message, { field: "kubeconfig" });
+  }
   let known: { at: number; credentials: Promise<Credentials> } | undefined;
   return {
     server: new URL(cluster.server),
@@ -116,6 +120,13 @@ const Users = v.object({
   ),
 });
 
+/** The client library's errors for what is none quote it, or speak of themselves. */
+const AnyKubeconfig = v.object({
+  clusters: v.nullish(v.array(v.unknown())),
+  contexts: v.nullish(v.array(v.unknown())),
+  users: v.nullish(v.array(v.unknown())),
+});
+
 interface Kubeconfig {
   folder: string;
   text: string;
@@ -127,14 +138,36 @@ function readFiles(given: string | undefined): Kubeconfig[] {
   const own = join(homedir(), ".kube", "config");
   const named = process.env.KUBECONFIG ? process.env.KUBECONFIG.split(delimiter).filter(Boolean) : undefined;
   const paths = given !== undefined ? [given] : (named ?? [own].filter((path) => existsSync(path)));
-  return paths.map((path) => ({ folder: dirname(path), text: readBounded(path, "kubeconfig") }));
+  return paths.map((path) => {
+    const text = readBounded(path, "kubeconfig");
+    checkKubeconfig(path, text);
+    return { folder: dirname(path), text };
+  });
+}
+
+function checkKubeconfig(path: string, text: string): void {
+  const refused = (why: string) =>
+    new InvalidRequestError(`the kubeconfig ${path} ${why}`, { field: "kubeconfig" });
+  if (text.trim() === "") throw refused("is empty");
+  let found: unknown;
+  try {
+    found = YAML.parse(text);
+  } catch {
+    throw refused("is not YAML");
+  }
+  if (Array.isArray(found) || !v.is(AnyKubeconfig, found)) throw refused("is YAML, but no kubeconfig");
 }
 
 /** As the library's `loadFromDefault` does: a later one's context counts. */
 function loadAll(config: KubeConfig, files: readonly Kubeconfig[]): void {
   for (const [i, { folder, text }] of files.entries()) {
     const each = i === 0 ? config : new KubeConfig();
-    each.loadFromString(text);
+    try {
+      each.loadFromString(text);
+    } catch (cause) {
+      // Of another mind than Bun's YAML, the library's quotes the text from the second line on.
+      throw new Error(wordsOf(cause).split("\n", 1)[0], { cause });
+    }
     each.makePathsAbsolute(folder);
     if (i > 0) config.mergeConfig(each);
   }
