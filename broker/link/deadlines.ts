@@ -44,6 +44,13 @@ export class Deadlines {
     if (deadline.dueMs < this.#timerDueMs) this.#arm(deadline.dueMs);
   }
 
+  /** As `set`, where it expires sooner by that; whether it does. */
+  sooner(deadline: Deadline, limitMs: number): boolean {
+    if (this.#now() + limitMs >= deadline.dueMs) return false;
+    this.set(deadline, limitMs);
+    return true;
+  }
+
   /** Takes `deadline` back; nothing where it is not set. */
   clear(deadline: Deadline): void {
     const { list, before, after } = deadline;

@@ -23,6 +23,9 @@ export interface RequestOptions {
   headers?: Record<string, string>;
   /** As `publish` has it. */
   tail?: readonly Uint8Array[];
+  /** Of `request`, where the connection is lost while it waits: how long after the return of the connection the answer is
+   * waited for, since it may be lost, ms. Left out: until `timeoutMs`. */
+  afterCutMs?: number | undefined;
 }
 
 export interface AnswerStream extends AsyncIterable<Message> {

@@ -152,10 +152,9 @@ export class NatsLink implements Link {
     data: Uint8Array,
     options: RequestOptions,
   ): Promise<Message> {
-    const { timeoutMs, signal } = options;
-    if (signal?.aborted) throw canceled(responder);
+    if (options.signal?.aborted) throw canceled(responder);
     this.#begin();
-    const pending = new SingleRequest(this.#requests, responder, subject, timeoutMs, signal);
+    const pending = new SingleRequest(this.#requests, responder, subject, options);
     this.#ask(pending, responder, subject, data, options);
     return pending.promise;
   }
@@ -257,7 +256,9 @@ export class NatsLink implements Link {
   }
 
   #disconnected(): void {
-    if (!this.#closing) this.#tellStatus(false);
+    if (this.#closing) return;
+    this.#requests.cut();
+    this.#tellStatus(false);
   }
 
   #reconnected(): void {
@@ -265,6 +266,7 @@ export class NatsLink implements Link {
     this.#outbox.release();
     this.#absence.end();
     this.#tellStatus(true);
+    this.#requests.returned();
   }
 
   #serverError(error: NatsError): void {

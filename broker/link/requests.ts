@@ -7,7 +7,7 @@ import {
   UnreachableError,
 } from "../contract/core.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
-import type { Message } from "./link.ts";
+import type { Message, RequestOptions } from "./link.ts";
 import { onAbort } from "./on-abort.ts";
 
 /** One request or stream under way. */
@@ -19,6 +19,10 @@ export interface Pending extends Deadline {
   failed(error: SandmeshError): void;
   /** The server says that nobody listens. */
   unanswerable(): void;
+  /** The connection was lost. */
+  cut?(): void;
+  /** It is back. */
+  returned?(): void;
 }
 
 /** Reads the number after the last dot, in base 36, without making a string of it; -1 where it is none. */
@@ -70,6 +74,14 @@ export class Requests {
     return pending !== undefined && isText(subject, pending.reply) ? pending : undefined;
   }
 
+  cut(): void {
+    for (const pending of this.#pending.values()) pending.cut?.();
+  }
+
+  returned(): void {
+    for (const pending of [...this.#pending.values()]) pending.returned?.();
+  }
+
   /** Fails all, or those on one subject; whether there were any. */
   fail(error: () => SandmeshError, subject?: string): boolean {
     const concerned = [...this.#pending.values()].filter(
@@ -92,6 +104,9 @@ export const canceled = (responder: string): SandmeshError =>
 export const closedError = (): SandmeshError =>
   new ConnectionError("the connection is closed", { reason: "closed" });
 
+const mayBeLost = (responder: string): SandmeshError =>
+  new ConnectionError("the connection was lost and is back; the answer may be lost", about(responder));
+
 function about(responder: string): { sandbox?: string } {
   return responder === "pool" ? {} : { sandbox: responder };
 }
@@ -108,8 +123,13 @@ export class SingleRequest implements Pending {
   reply = "";
   readonly #responder: string;
   readonly #timeoutMs: number;
+  readonly #afterCutMs: number | undefined;
   readonly #requests: Requests;
   readonly #unhear: () => void;
+  /** The connection was lost since it was asked. */
+  #isCut = false;
+  /** It is waited for since the connection's return, as long as `afterCutMs` says. */
+  #isLast = false;
   #resolve!: (message: Message) => void;
   #reject!: (error: SandmeshError) => void;
 
@@ -117,12 +137,12 @@ export class SingleRequest implements Pending {
     requests: Requests,
     responder: string,
     subject: string,
-    timeoutMs: number,
-    signal: AbortSignal | undefined,
+    { timeoutMs, signal, afterCutMs }: RequestOptions,
   ) {
     this.subject = subject;
     this.#responder = responder;
     this.#timeoutMs = timeoutMs;
+    this.#afterCutMs = afterCutMs;
     this.#requests = requests;
     this.promise = new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -153,6 +173,16 @@ export class SingleRequest implements Pending {
   }
 
   expired(): void {
-    this.failed(overdue(this.#responder, this.#timeoutMs));
+    this.failed(this.#isLast ? mayBeLost(this.#responder) : overdue(this.#responder, this.#timeoutMs));
+  }
+
+  cut(): void {
+    this.#isCut = true;
+  }
+
+  returned(): void {
+    if (!this.#isCut || this.#afterCutMs === undefined) return;
+    if (this.#afterCutMs === 0) this.failed(mayBeLost(this.#responder));
+    else if (this.#requests.deadlines.sooner(this, this.#afterCutMs)) this.#isLast = true;
   }
 }

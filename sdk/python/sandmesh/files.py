@@ -190,7 +190,8 @@ class Files:
 
     async def sha256(self, path: str) -> str:
         """A file's sha256 in hexadecimal, without transferring the file."""
-        answer = await self._look("hash", {"path": path}, once=True, timeout=_LARGE_S)
+        # Asked again only where the connection was cut: it is dear.
+        answer = await self._look("hash", {"path": path}, again_after=_LARGE_S, timeout=_LARGE_S)
         return str(answer["sha256"])
 
     async def _look(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:

@@ -107,3 +107,14 @@ async def test_a_restarted_server_loses_no_byte(own_local: Backend) -> None:
 
     async with own_local.connect() as mesh, await mesh.acquire("host") as box:
         await read_whole(box.stream(LINE), 20 * MIB, restart)
+
+
+async def test_a_sum_whose_answer_is_cut_off_is_asked_for_again(local: Backend) -> None:
+    async with cuttable(local) as (way, box):
+        assert (await box.exec("truncate -s 300M big")).ok
+        asked = asyncio.ensure_future(box.files.sha256("big"))
+        # It has been sent when another question behind it is answered; its own answer takes longer.
+        await box.info()
+        way.cut()
+        summed = await box.exec("sha256sum < big")
+        assert f"{await asked}  -\n" == summed.stdout.text

@@ -2,55 +2,14 @@
 // played by the test, over real connections.
 import { expect, test } from "bun:test";
 import {
-  decode,
   ERROR_CLASSES,
   type ErrorCode,
-  encode,
-  type Frame,
   type SandmeshError,
   type Started,
-  type WireError,
 } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
-import { testMesh } from "../../../pool/testing/mesh.ts";
-import { cuttable } from "../../../test/cuttable.ts";
 import type { Mesh } from "../mesh.ts";
-import { connectTo } from "../testing/harness.ts";
-
-const SANDBOX = "sb-played";
-type Answer = Frame | { error: WireError };
-interface Asked {
-  verb: string;
-  id: string;
-  /** Whose place it takes. */
-  reader: string | undefined;
-  /** Where it is answered. */
-  reply: string;
-}
-
-/** `script` says what each question is answered with; where it is undefined, by nothing. */
-async function played(script: (asked: Asked) => Answer[] | undefined) {
-  const pool = await testMesh();
-  const daemon = await pool.server.connect(pool.server.sandboxCredentials("acme", SANDBOX));
-  const asked: Asked[] = [];
-  daemon.subscribe(`sbx.v1.acme.${SANDBOX}.*`, ({ subject, data, reply }) => {
-    const { id, reader } = decode(data) as { id: string; reader?: string };
-    const one = { verb: subject.split(".").at(-1) ?? "", id, reader, reply: reply ?? "" };
-    asked.push(one);
-    if (reply !== undefined) for (const answer of script(one) ?? []) daemon.publish(reply, encode(answer));
-  });
-  await daemon.flush();
-  // Of what is cut the sandbox sees nothing: it is there when the mesh asks again.
-  const way = await cuttable(pool.server.port);
-  const mesh = await connectTo(pool.server, { url: way.url });
-  const dispose = async () => {
-    await mesh.close();
-    await way[Symbol.asyncDispose]();
-    await daemon.close();
-    await pool[Symbol.asyncDispose]();
-  };
-  return { mesh, asked, cut: way.cut, [Symbol.asyncDispose]: dispose };
-}
+import { type Answer, played, SANDBOX } from "../testing/played.ts";
 
 const refusal = (code: ErrorCode, started?: Started): Answer[] => [
   { error: new ERROR_CLASSES[code]("as the test says", started === undefined ? {} : { started }).toWire() },

@@ -214,7 +214,8 @@ export class Files {
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
-    const asked = { ...onlySignal(options), once: true, timeoutMs: LARGE_MS };
+    // Asked again only where the connection was cut: it is dear.
+    const asked = { ...onlySignal(options), againAfterMs: LARGE_MS, timeoutMs: LARGE_MS };
     return look(this.#box, (transfer) => this.#box.call("hash", { path, transfer }, asked));
   }
 

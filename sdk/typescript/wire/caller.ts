@@ -49,6 +49,9 @@ export const CALL_TIMEOUT_MS = 30_000;
 /** A daemon or pool that reconnects is back within this, as a rule; longer absences are told. */
 export const ABSENT_MS = 10_000;
 
+/** After a cut an answer that was not lost is here by then, as a rule. */
+const LATE_MS = 5_000;
+
 /** Repeating these changes nothing. All others are sent once. */
 const REPEATABLE: ReadonlySet<SandboxVerb> = new Set<SandboxVerb>([
   "ping",
@@ -143,7 +146,8 @@ export class Caller {
     for (;;) {
       this.throwIfUnusable();
       try {
-        const asked = { timeoutMs: patience.nextTryMs(), ...tail, ...signalOf(options.signal) };
+        const { afterCutMs } = patience;
+        const asked = { timeoutMs: patience.nextTryMs(), afterCutMs, ...tail, ...signalOf(options.signal) };
         const answer = await this.link.request(responder, subject, body, asked);
         return parseAnswer(schema, answer.data);
       } catch (error) {
@@ -209,6 +213,11 @@ class Patience {
     this.#options = options;
     this.#overdue = overdue;
     this.#deadlineAt = this.#begunAt + (options.timeoutMs ?? CALL_TIMEOUT_MS);
+  }
+
+  /** What may be asked again is asked again as soon as the connection is back. */
+  get afterCutMs(): number {
+    return this.#options.againAfterMs === undefined ? LATE_MS : 0;
   }
 
   nextTryMs(): number {
