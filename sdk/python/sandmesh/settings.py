@@ -165,7 +165,7 @@ def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
     try:
         value = json.loads(content.decode(errors="replace"))
         url, credentials = value["url"], value["credentials"]
-        if not (isinstance(url, str) and url and isinstance(credentials, str) and credentials):
+        if not (isinstance(url, str) and url and isinstance(credentials, str) and credentials) or "\0" in credentials:
             raise ValueError("url and credentials must be text")
         return url, credentials
     except (ValueError, KeyError, TypeError) as error:

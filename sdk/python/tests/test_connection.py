@@ -184,6 +184,7 @@ def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
     for content, why in (
         (b"{", "damaged: run `sandmesh down`"),
         (fitting + b"\xff", "damaged"),
+        (b'{"url": "nats://a:1", "credentials": "a\\u0000b"}', "damaged"),
         (fitting + b" " * 64 * 1024, "cannot be read: .*larger than 64 KiB"),
     ):
         mesh_file.write_bytes(content)
