@@ -5,13 +5,13 @@ import * as v from "valibot";
 import {
   ConnectionError,
   FileError,
-  InternalError,
   InvalidRequestError,
   NotFoundError,
   wordsOf,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
 import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
+import { killAll } from "../../pool/provider/local/processes.ts";
 import { lastLine } from "./child.ts";
 import {
   endsWithMesh,
@@ -31,6 +31,7 @@ const Address = v.object({ url: v.string(), credentials: v.string() });
 const START_MS = 180_000;
 /** The supervisor's own limits (drain, then stop) add up to less. */
 const STOP_MS = 120_000;
+const KILL_MS = 10_000;
 
 /** With less than this left of the home's disk, that is why a mesh did not start. */
 const NEEDED_BYTES = 1024 ** 2;
@@ -143,11 +144,15 @@ export async function down(home: string): Promise<Left> {
   // One whose files were removed is found by its arguments.
   const supervisor = runningSupervisor(paths) ?? unnamedSupervisor(paths);
   if (supervisor === undefined) return clearAfterDeath(paths);
+  // One that was stopped would not hear it.
+  process.kill(supervisor.pid, "SIGCONT");
   process.kill(supervisor.pid, "SIGTERM");
   const deadline = Date.now() + STOP_MS;
   while (isAlive(supervisor)) {
-    if (Date.now() > deadline)
-      throw new InternalError(`the mesh (pid ${supervisor.pid}) does not end; see ${paths.logs}`);
+    if (Date.now() > deadline) {
+      await killAll("the mesh's supervisor", () => (isAlive(supervisor) ? [supervisor.pid] : []), KILL_MS);
+      return clearAfterDeath(paths);
+    }
     await Bun.sleep(20);
   }
   return { ...(await allLeft(paths)), leases: leasesLeft(paths) };

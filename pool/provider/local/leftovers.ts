@@ -1,9 +1,7 @@
 // What of a mesh is still there, counted from the kernel and the disk, not from anyone's records.
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { Cgroups } from "./cgroups.ts";
 import { Layout, namesIn } from "./layout.ts";
-import { findMarked, LAUNCHER_NAME, nameOf } from "./processes.ts";
+import { findMarked, isRelay, LAUNCHER_NAME, nameOf } from "./processes.ts";
 
 export interface Leftovers {
   sandboxes: number;
@@ -43,12 +41,4 @@ export async function leftovers(stateDir: string): Promise<Leftovers> {
 export const removeEmptyGroups = (stateDir: string): boolean =>
   new Cgroups(new Layout(stateDir).mark).close();
 
-function isService(pid: number): boolean {
-  try {
-    const args = readFileSync(join("/proc", String(pid), "cmdline"), "utf8").split("\0");
-    if (args.some((arg) => arg.endsWith("/relay-process.ts"))) return true;
-    return nameOf(pid) === LAUNCHER_NAME;
-  } catch {
-    return false;
-  }
-}
+const isService = (pid: number): boolean => isRelay(pid) || nameOf(pid) === LAUNCHER_NAME;

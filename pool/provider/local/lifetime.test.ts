@@ -20,6 +20,12 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     await bench[Symbol.asyncDispose]();
   });
 
+  const creates = (sandbox: string): Promise<boolean> =>
+    bench.create(sandbox).then(
+      () => true,
+      () => bench.remove(sandbox).then(() => false),
+    );
+
   /** A pool process that makes sandboxes at once, killed with -9 when the first is there. */
   async function poolThatDies(maxLifeMs: number, ...sandboxes: string[]): Promise<void> {
     const script = join(import.meta.dir, "testing.ts");
@@ -173,14 +179,23 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     const { ppid } = await parentOf((await bench.supervisor("sb-a")).pid);
     process.kill(ppid, "SIGKILL");
     await until("the launcher's end", async () => (await leftovers(bench.stateDir)).services === 1);
-    await until("a new one", () =>
-      bench.create("sb-b").then(
-        () => true,
-        () => bench.remove("sb-b").then(() => false),
-      ),
-    );
+    await until("a new one", () => creates("sb-b"));
     const phases = (await bench.provider.list(signal())).map(({ phase }) => phase);
     expect(phases).toEqual(["running", "running"]);
+  });
+
+  test("a launcher that stands still is told as such, and another one launches; it keeps no pool from its end", async () => {
+    await bench.create("sb-a");
+    const stop = async (sandbox: string) => {
+      const { ppid } = await parentOf((await bench.supervisor(sandbox)).pid);
+      process.kill(ppid, "SIGSTOP");
+    };
+    await stop("sb-a");
+    await expect(bench.create("sb-b")).rejects.toMatchObject({ reason: "launch_unanswered" });
+    await until("a new one", () => creates("sb-b"));
+    await stop("sb-b");
+    await bench.provider.end(signal());
+    expect(await leftovers(bench.stateDir)).toMatchObject({ sandboxes: 0, processes: 0, services: 0 });
   });
 
   test("what a pool left half made is listed, and can be removed", async () => {

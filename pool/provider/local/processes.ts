@@ -99,13 +99,31 @@ export async function killAll(
 
 /** The name that launcher.py gives itself, and its supervisors lose with their first step. */
 export const LAUNCHER_NAME = "sandmesh-launch";
-const LAUNCHER_GONE_MS = 5_000;
+const SERVICE_GONE_MS = 5_000;
 
 /** Ends the launchers of a state folder, whoever started them, and resolves when none is left. Throws ProviderError. */
 export function endLaunchers(stateDir: string): Promise<void> {
   const launchers = async () =>
     (await findMarked("/no mark/", stateDir)).pids.filter((pid) => nameOf(pid) === LAUNCHER_NAME);
-  return killAll("launchers", launchers, LAUNCHER_GONE_MS);
+  return killAll("launchers", launchers, SERVICE_GONE_MS);
+}
+
+/** Ends the relays of a state folder that run now, also those that stand still; not one that is started meanwhile. Throws
+ * ProviderError. */
+export async function endRelays(stateDir: string): Promise<void> {
+  const { pids } = await findMarked("/no mark/", stateDir);
+  const relays = pids.filter(isRelay).map((pid) => ({ pid, start: startOf(pid) ?? -1 }));
+  await killAll("relays", () => relays.filter(isAlive).map(({ pid }) => pid), SERVICE_GONE_MS);
+}
+
+/** By its arguments: it has no name of its own. */
+export function isRelay(pid: number): boolean {
+  try {
+    const args = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    return args.some((arg) => arg.endsWith("/relay-process.ts"));
+  } catch {
+    return false;
+  }
 }
 
 /** A process's name as it gave it to itself; empty where it is gone. */

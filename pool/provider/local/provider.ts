@@ -93,7 +93,9 @@ class Local implements LocalProvider {
     this.#images = new Images(layout.stateDir, layout.layers);
     this.#launcher = new Launcher(layout.stateDir);
     const onRestart = () => options.log.warn({}, "the relay had ended and was started again");
-    this.#relay = new RelayClient({ folder: layout.relay, stateDir: layout.stateDir, host, port, onRestart });
+    const onUnanswered = () => options.log.warn({}, "the relay does not answer and is killed");
+    const { relay, stateDir } = layout;
+    this.#relay = new RelayClient({ folder: relay, stateDir, host, port, onRestart, onUnanswered });
     this.#exits = new ExitWatch(layout, this.#cgroups, (sandbox) => this.#removing.has(sandbox));
     this.#adopted = this.#adopt().catch((error: unknown) => {
       options.log.warn({ error }, "what an earlier pool left could not be taken up");

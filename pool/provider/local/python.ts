@@ -3,6 +3,7 @@
 import { ProviderError } from "../../../broker/contract/index.ts";
 
 const PROBE = "import sys, ctypes, os; os.pidfd_open; print(sys.executable)";
+const PROBE_MS = 10_000;
 let found: Promise<string> | undefined;
 
 /** Throws ProviderError where there is none. */
@@ -21,6 +22,8 @@ async function probe(): Promise<string> {
         stdout: "pipe",
         stderr: "ignore",
         stdin: "ignore",
+        timeout: PROBE_MS,
+        killSignal: "SIGKILL",
       });
       const path = (await new Response(child.stdout).text()).trim();
       if ((await child.exited) === 0 && path.startsWith("/")) return path;

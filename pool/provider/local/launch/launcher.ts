@@ -76,6 +76,9 @@ const LOOK_MS = 250;
 const AGAIN_MS = 500;
 /** Above launcher.py's own LAUNCH_DEADLINE_S. */
 const ANSWER_DEADLINE_MS = 25_000;
+const START_DEADLINE_MS = 10_000;
+/** With its stdin it ends at once, unless it stands still. */
+const END_DEADLINE_MS = 5_000;
 
 type Running = Subprocess<"pipe", "pipe", "inherit">;
 
@@ -84,6 +87,8 @@ export class Launcher {
   #process: Promise<Running> | undefined;
   #nextId = 1;
   #closing = false;
+  /** When it, or a supervisor that it forked, last said something; by performance.now. */
+  #heardAt = 0;
   readonly #waiting = new Map<number, (answer: Answer | Error) => void>();
 
   constructor(stateDir: string) {
@@ -110,7 +115,7 @@ export class Launcher {
       // It was killed, which its stdout has not told yet.
       this.#settle(id, launcherDied());
     }
-    const watch = this.#watchSupervisor(id, plan);
+    const watch = this.#watchSupervisor(id, plan, running);
     const answer = await answered;
     clearInterval(watch);
     if (answer instanceof Error) throw answer;
@@ -118,17 +123,25 @@ export class Launcher {
   }
 
   /** A supervisor that is killed answers nothing, and the launcher, which lets the kernel reap them, does not hear of
-   * it. One that answers and ends may be seen dead before its answer is read: so it is looked at twice. */
-  #watchSupervisor(id: number, { sandbox, folder }: Plan): ReturnType<typeof setInterval> {
-    const begun = Date.now();
+   * it. One that answers and ends may be seen dead before its answer is read: so it is looked at twice. And either may
+   * stand still. */
+  #watchSupervisor(id: number, { sandbox, folder }: Plan, launcher: Running): ReturnType<typeof setInterval> {
+    const begun = performance.now();
     let dead = 0;
     const look = async (): Promise<void> => {
       const supervisor =
         (await readRecord(Identity, join(folder, "supervisor"))) ??
         (await readRecord(Identity, join(folder + REMOVING, "supervisor")));
       if (supervisor !== undefined && !isAlive(supervisor)) dead++;
-      if (dead < 2 && Date.now() - begun < ANSWER_DEADLINE_MS) return;
-      this.#settle(id, new ProviderError("its supervisor ended before it was started", { sandbox }));
+      if (dead >= 2)
+        return this.#settle(id, new ProviderError("its supervisor ended before it was started", { sandbox }));
+      const now = performance.now();
+      if (now - begun < ANSWER_DEADLINE_MS) return;
+      const who = supervisor === undefined ? "the local provider's launcher" : "its supervisor";
+      const message = `${who} did not answer within ${ANSWER_DEADLINE_MS / 1000} s`;
+      this.#settle(id, new ProviderError(message, { sandbox, reason: "launch_unanswered" }));
+      // It stands still: another is started. A burst that waits in its queue is no reason.
+      if (supervisor === undefined && now - this.#heardAt > ANSWER_DEADLINE_MS) launcher.kill("SIGKILL");
     };
     return setInterval(() => void look(), LOOK_MS);
   }
@@ -142,9 +155,16 @@ export class Launcher {
       { stdin: "pipe", stdout: "pipe", stderr: "inherit", env: { PATH: process.env.PATH ?? "" }, cwd: "/" },
     );
     const ready = Promise.withResolvers<Running>();
-    this.#read(child, () => ready.resolve(child))
+    const late = setTimeout(() => child.kill("SIGKILL"), START_DEADLINE_MS);
+    this.#read(child, () => {
+      clearTimeout(late);
+      ready.resolve(child);
+    })
       .catch(() => undefined)
-      .finally(() => ready.reject(this.#lost(child)));
+      .finally(() => {
+        clearTimeout(late);
+        ready.reject(this.#lost(child));
+      });
     return ready.promise;
   }
 
@@ -152,6 +172,7 @@ export class Launcher {
     const decoder = new TextDecoder();
     let rest = "";
     for await (const chunk of child.stdout) {
+      this.#heardAt = performance.now();
       const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
       rest = lines.pop() ?? "";
       for (const line of lines) {
@@ -188,7 +209,9 @@ export class Launcher {
     const running = await this.#process?.catch(() => undefined);
     if (running === undefined) return;
     running.stdin.end();
+    const late = setTimeout(() => running.kill("SIGKILL"), END_DEADLINE_MS);
     await running.exited;
+    clearTimeout(late);
   }
 }
 

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { until } from "../../contract.test-suite.ts";
-import { Bench, relayPid } from "../testing.ts";
+import { Bench, relayPid, signal } from "../testing.ts";
 
 setDefaultTimeout(60_000);
 
@@ -141,6 +141,31 @@ describe("relay", () => {
     const inside = await Bun.$`nsenter -t ${pid} -m -n python3 -c ${INSIDE_CLIENT}`.quiet().text();
     expect(inside.trim()).toBe("from inside");
     expect(bench.warnings).toHaveLength(1);
+  });
+
+  test("a relay that stands still is killed and another serves; it kept creates and removals waiting without end", async () => {
+    const pid = await relayPid(bench.stateDir);
+    process.kill(pid, "SIGSTOP");
+    await Promise.all([bench.create("sb-b"), bench.create("sb-c"), bench.remove("sb-a")]);
+    expect(await relayPid(bench.stateDir)).not.toBe(pid);
+    expect(await answerTo("x", open("sb-b"))).toBe("x");
+    expect(await answerTo("x", open("sb-c"))).toBe("x");
+    expect(await answerTo("x")).toBe("closed");
+    await until("it is told", () => bench.warnings.length === 2);
+    expect(bench.warnings[0]).toContain("does not answer");
+  });
+
+  test("a relay that stands still is found so by the next pool, and keeps no mesh from its end", async () => {
+    process.kill(await relayPid(bench.stateDir), "SIGSTOP");
+    await bench.provider.close();
+    await bench.restart();
+    await bench.create("sb-b");
+    expect(await answerTo("x", open("sb-b"))).toBe("x");
+    expect(await answerTo("x")).toBe("x");
+    process.kill(await relayPid(bench.stateDir), "SIGSTOP");
+    await bench.provider.end(signal());
+    expect(await bench.left()).toEqual([]);
+    await expect(relayPid(bench.stateDir)).rejects.toThrow("no relay");
   });
 
   test("a relay that an earlier pool left leads to where NATS is now", async () => {

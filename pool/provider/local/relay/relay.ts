@@ -2,17 +2,12 @@
 import { rmSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { Socket } from "bun";
 import { ProviderError } from "../../../../broker/contract/index.ts";
+import { endRelays } from "../processes.ts";
+import { Control } from "./control.ts";
 import { CONTROL_SOCKET } from "./relay-process.ts";
 
 const START_DEADLINE_MS = 10_000;
-
-interface Control {
-  socket: Socket<undefined>;
-  /** One a line sent, in order. */
-  waiting: ((error?: Error) => void)[];
-}
 
 export interface RelayOptions {
   folder: string;
@@ -21,6 +16,8 @@ export interface RelayOptions {
   port: number;
   /** Called when the relay died under us, after another was started. */
   onRestart: () => void;
+  /** Called when it does not answer, and before it is killed for that. */
+  onUnanswered: () => void;
 }
 
 export class RelayClient {
@@ -52,7 +49,7 @@ export class RelayClient {
   async close(): Promise<void> {
     this.#closing = true;
     const control = await this.#control?.catch(() => undefined);
-    control?.socket.end();
+    control?.close();
   }
 
   /** Ends the relay, if one runs. */
@@ -60,18 +57,17 @@ export class RelayClient {
     this.#closing = true;
     const control = await (this.#control ?? this.#open()).catch(() => undefined);
     if (control === undefined) return;
-    await new Promise<void>((resolve) => {
-      control.waiting.push(() => resolve());
-      control.socket.write("end\n");
-    });
+    // Its end is the answer, also where it had to be killed.
+    await control.ask("end").catch(() => undefined);
     rmSync(join(this.#options.folder, CONTROL_SOCKET), { force: true });
   }
 
+  /** Once more of the next relay where this one ends, by itself or because it does not answer. */
   async #say(line: string): Promise<void> {
     const control = await this.#connected();
-    await new Promise<void>((resolve, reject) => {
-      control.waiting.push((error) => (error === undefined ? resolve() : reject(error)));
-      control.socket.write(`${line}\n`);
+    await control.ask(line).catch(async (error: unknown) => {
+      if (this.#closing) throw error;
+      await (await this.#connected()).ask(line);
     });
   }
 
@@ -86,36 +82,17 @@ export class RelayClient {
   }
 
   async #open(): Promise<Control> {
-    const waiting: Control["waiting"] = [];
-    const ended = () => new ProviderError("the relay to NATS ended");
-    let lines = "";
-    let closed = false;
-    let established = false;
-    const socket = await Bun.connect<undefined>({
-      unix: join(this.#options.folder, CONTROL_SOCKET),
-      socket: {
-        data: (_, data) => {
-          const parts = (lines + data.toString()).split("\n");
-          lines = parts.pop() ?? "";
-          for (const _line of parts) waiting.shift()?.();
-        },
-        // A dying relay may still take a connection. One that is lost before it was established fails its opening,
-        // which then starts another relay; to treat it as lost as well would start two.
-        close: () => {
-          closed = true;
-          for (const settle of waiting.splice(0)) settle(ended());
-          if (established) this.#lost();
-        },
-      },
+    const { folder, stateDir, host, port, onUnanswered } = this.#options;
+    const control = await Control.open(join(folder, CONTROL_SOCKET), async () => {
+      onUnanswered();
+      await endRelays(stateDir);
     });
     // A relay that was found may lead to where NATS was before.
-    await new Promise<void>((resolve, reject) => {
-      if (closed) return reject(ended());
-      waiting.push((error) => (error === undefined ? resolve() : reject(error)));
-      socket.write(`nats ${this.#options.host} ${this.#options.port}\n`);
-    });
-    established = true;
-    return { socket, waiting };
+    await control.ask(`nats ${host} ${port}`);
+    // A dying relay may still take a connection. One that is lost before it was established fails its opening, which
+    // then starts another relay; to treat it as lost as well would start two.
+    control.onClose(() => this.#lost());
+    return control;
   }
 
   #lost(): void {
