@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from conftest import Backend
+from conftest import Backend, until_async
+from test_frames import SANDBOX, play
 
 import sandmesh
+from sandmesh._wire import codec
 
 MIB = 1024 * 1024
 # 64 MiB in lines that are all told apart.
@@ -54,17 +56,24 @@ class Way:
 
 
 @asynccontextmanager
-async def cuttable(backend: Backend) -> AsyncIterator[tuple[Way, sandmesh.Sandbox]]:
-    """A sandbox that is reached by that way."""
+async def cuttable_mesh(backend: Backend) -> AsyncIterator[tuple[Way, sandmesh.Mesh]]:
+    """A mesh that is reached by that way."""
     way = Way(int(backend.url.rsplit(":", 1)[1]))
     server = await asyncio.start_server(way.lead, "127.0.0.1", 0)
     url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        async with sandmesh.connect(url, backend.credentials) as mesh, await mesh.acquire("host") as box:
-            yield way, box
+        async with sandmesh.connect(url, backend.credentials) as mesh:
+            yield way, mesh
     finally:
         server.close()
         way.cut()
+
+
+@asynccontextmanager
+async def cuttable(backend: Backend) -> AsyncIterator[tuple[Way, sandmesh.Sandbox]]:
+    """A sandbox that is reached by that way."""
+    async with cuttable_mesh(backend) as (way, mesh), await mesh.acquire("host") as box:
+        yield way, box
 
 
 async def read_whole(stream: sandmesh.CommandStream, every: int, at: Callable[[], object]) -> None:
@@ -118,3 +127,24 @@ async def test_a_sum_whose_answer_is_cut_off_is_asked_for_again(local: Backend) 
         way.cut()
         summed = await box.exec("sha256sum < big")
         assert f"{await asked}  -\n" == summed.stdout.text
+
+
+async def test_what_may_not_be_asked_twice_is_told_that_its_answer_may_be_lost_and_gets_it_where_it_was_not(
+    backend: Backend,
+) -> None:
+    async with play(backend) as (played, _box), cuttable_mesh(backend) as (way, mesh):
+        played.script = lambda verb, request: []
+        box = mesh.sandbox(SANDBOX)
+        lost, kept = (asyncio.ensure_future(box.files.remove(path, recursive=True)) for path in "ab")
+        await until_async("both are asked", lambda: played.verbs().count("remove") == 2)
+        way.cut()
+        looked = asyncio.ensure_future(box.files.list("c"))
+        await until_async("the connection is back", lambda: "list" in played.verbs())
+        looked.cancel()
+        for (_verb, request), reply in zip(list(played.asked), list(played.replies), strict=True):
+            if request.get("path") == "b":
+                await played.client.publish(reply, codec.encode({"done": True}))
+        await kept
+        with pytest.raises(sandmesh.ConnectionError, match="the answer may be lost"):
+            await lost
+        assert played.verbs().count("remove") == 2

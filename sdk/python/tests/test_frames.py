@@ -54,12 +54,15 @@ class Played:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.replies: list[str] = []
+        """Where each of them is answered."""
         self.reply = ""
         self.script: Script = lambda verb, request: [end(request)]
 
     async def on_message(self, message: Msg) -> None:
         verb, request = message.subject.split(".")[-1], codec.decode(message.data)
         self.asked.append((verb, request))
+        self.replies.append(message.reply)
         answers = [{"sandbox": SANDBOX, "incarnation": "x", "generation": 1}] if verb == "ping" else None
         for answer in self.script(verb, request) if answers is None else answers:
             body = answer if isinstance(answer, bytes) else codec.encode(answer)

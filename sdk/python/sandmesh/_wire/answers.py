@@ -13,7 +13,19 @@ from .ids import random_name
 class AnswerStream:
     """The answers to one request, in order of arrival."""
 
-    __slots__ = ("_closed", "_error", "_forget", "_items", "_loop", "_waiter", "responder", "subject", "token")
+    __slots__ = (
+        "_closed",
+        "_error",
+        "_forget",
+        "_items",
+        "_loop",
+        "_waiter",
+        "after_cut_s",
+        "is_cut",
+        "responder",
+        "subject",
+        "token",
+    )
 
     def __init__(
         self,
@@ -27,6 +39,10 @@ class AnswerStream:
         self.subject = subject
         self.token = token
         """The end of the reply subject: the reader's name in ``credit``."""
+        self.after_cut_s = 0.0
+        """How long after the connection's return an answer is waited for that may have been lost with it."""
+        self.is_cut = False
+        """The connection was lost since it was asked."""
         self._loop = loop
         self._forget = forget
         self._items: deque[bytes] = deque()
@@ -94,6 +110,21 @@ class Asked:
         """All of them, or those that were sent to ``subject``."""
         for stream in list(self.streams.values()):
             if subject is None or stream.subject == subject:
+                stream.fail(error)
+
+    def cut(self) -> None:
+        """The connection was lost."""
+        for stream in self.streams.values():
+            stream.is_cut = True
+
+    def returned(self, error: SandmeshError) -> None:
+        """It is back: fails those whose answers may be lost. What was asked meanwhile is only being sent."""
+        for stream in list(self.streams.values()):
+            if not stream.is_cut:
+                continue
+            if stream.after_cut_s > 0:
+                self._loop.call_later(stream.after_cut_s, stream.fail, error)
+            else:
                 stream.fail(error)
 
     def cancel(self) -> None:

@@ -26,6 +26,8 @@ CALL_TIMEOUT_S = 30.0
 ABSENT_S = 10.0
 """A daemon or pool that reconnects is back within this, as a rule; longer absences are told."""
 AGAIN_S = 5.0
+# After a cut an answer that was not lost is here by then, as a rule.
+_LATE_S = 5.0
 
 REPEATABLE = frozenset(
     "ping info commands session_open session_close sessions stat list resize cancel abort_transfer write unpack"
@@ -108,7 +110,8 @@ class Caller:
         while True:
             self.throw_if_closed()
             try:
-                answer = await self.link.request(responder, subject, body, patience.next_try(), heed)
+                next_try, late = patience.next_try(), patience.after_cut_s
+                answer = await self.link.request(responder, subject, body, next_try, heed, late)
             except SandmeshError as error:
                 self.throw_if_closed()
                 if isinstance(error, UnreachableError):
@@ -177,6 +180,11 @@ class Patience:
         self._absent = absent
         self._absent_since: float | None = None
         self._wait = 0.05
+
+    @property
+    def after_cut_s(self) -> float:
+        """What may be asked again is asked again as soon as the connection is back."""
+        return _LATE_S if self._again_after is None else 0.0
 
     def next_try(self) -> float:
         left = max(0.001, self._deadline - time.monotonic())

@@ -155,10 +155,12 @@ class Link:
         data: bytes,
         timeout: float,
         heed: Heed | None = None,
+        after_cut_s: float = 0.0,
     ) -> bytes:
-        """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError, and what
-        ``heed`` tells meanwhile."""
+        """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError (also so long
+        after the return of a connection that was lost meanwhile), and what ``heed`` tells meanwhile."""
         stream = await self.open(responder, subject, data)
+        stream.after_cut_s = after_cut_s
         unheed = None if heed is None else heed(stream.fail)
         late = DeadlineError(f"no answer from {responder} within {timeout:.1f} s")
         timer = self.loop.call_later(timeout, self._late, stream, late)
@@ -232,13 +234,14 @@ class Link:
 
     async def _on_disconnected(self) -> None:
         if not self._closing and not self._connecting:
+            self.asked.cut()
             self.absence.begin()
 
     async def _on_reconnected(self) -> None:
         self.absence.end()
         # Answers that were on their way are lost, so each asker decides whether to ask again.
         again = ConnectionError("the connection was lost and is back; the answer may be lost")
-        self.asked.fail(again)
+        self.asked.returned(again)
         for handler in self._reconnect_handlers:
             handler()
 
