@@ -68,17 +68,21 @@ async def who(ca):
 async def main():
     for ca in sys.argv[3:]:
         try:
-            print(await who(ca or None))
+            print(await who(None if ca == "-" else ca))
         except sandmesh.SandmeshError as error:
-            print(type(error).__name__, getattr(error, "field", None) or "")
+            print(type(error).__name__, getattr(error, "field", None) or str(error).rpartition(": ")[2])
 
 asyncio.run(main())
 `;
 
-async function python(cas: string[], env: Record<string, string> = {}): Promise<string[]> {
+async function python(
+  cas: string[],
+  env: Record<string, string> = {},
+  url: string = server.url,
+): Promise<string[]> {
   const file = join(folder, "user.creds");
   await writeFile(file, credentials, { mode: 0o600 });
-  const argv = ["bash", join(ROOT, "sdk/python/run"), "-c", PROGRAM, server.url, file, ...cas];
+  const argv = ["bash", join(ROOT, "sdk/python/run"), "-c", PROGRAM, url, file, ...cas];
   const child = Bun.spawn(argv, { env: { ...process.env, ...env }, stdout: "pipe", stderr: "inherit" });
   const said = await new Response(child.stdout).text();
   expect(await child.exited).toBe(0);
@@ -87,12 +91,28 @@ async function python(cas: string[], env: Record<string, string> = {}): Promise<
 
 test("Python: the same", async () => {
   const text = await Bun.file(ca).text();
-  expect(await python([ca, text, "", join(folder, "none"), join(folder, "tls.key")])).toEqual([
+  const empty = join(folder, "empty");
+  await writeFile(empty, "");
+  const wrong = ["", empty, join(folder, "none"), join(folder, "tls.key")];
+  expect(await python([ca, text, "-", ...wrong])).toEqual([
     "ann",
     "ann",
-    "ConnectionError ",
-    "InvalidRequestError ca",
-    "InvalidRequestError ca",
+    expect.stringMatching(/^ConnectionError /),
+    ...wrong.map(() => "InvalidRequestError ca"),
   ]);
-  expect(await python([""], { SANDMESH_CA: ca })).toEqual(["ann"]);
+  expect(await python(["-"], { SANDMESH_CA: ca })).toEqual(["ann"]);
+});
+
+test("a server that speaks no TLS is told nothing where TLS was asked for, by its address or by a CA", async () => {
+  await using plain = await testServer();
+  const port = new URL(plain.url).port;
+  const refused = "speaks no TLS";
+  for (const url of [`tls://127.0.0.1:${port}`, `nats://127.0.0.1:${port}`]) {
+    const failed = connect({ url, credentials, ca, handleSignals: false });
+    await expect(failed).rejects.toThrow(refused);
+    expect(await python([ca], {}, url)).toEqual([`ConnectionError the server ${refused}`]);
+  }
+  expect(await python(["-"], {}, `tls://127.0.0.1:${port}`)).toEqual([
+    `ConnectionError the server ${refused}`,
+  ]);
 });

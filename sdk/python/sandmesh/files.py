@@ -126,10 +126,7 @@ class Files:
         data, parts = split(content, "content")
         if append:
             return await self._append(options, parts if data is None else (data,))
-        if data is None:
-            return await self._send("write", options, parts)
-        await self._box.call("write", {**options, "data": data})
-        return len(data)
+        return await self._send("write", options, parts if data is None else (data,))
 
     async def _append(self, options: dict[str, Any], parts: Any) -> int:
         sent = 0

@@ -53,11 +53,11 @@ async def resolve_settings(
         if value is not None and not isinstance(value, str):
             raise InvalidRequestError(f"{name}: must be text", field=name)
     url = url or env.get("SANDMESH_URL") or None
-    given = _text_of("credentials", credentials) or env.get("SANDMESH_CREDS") or None
+    given = env.get("SANDMESH_CREDS") or None if credentials is None else _text_of("credentials", credentials)
     if url is None or given is None:
         from_file = _read_mesh_file(env)
         if from_file is not None:
-            url, given = url or from_file[0], given or from_file[1]
+            url, given = url or from_file[0], from_file[1] if given is None else given
     if url is None:
         raise NoMeshError(
             f"no mesh is up here (no {mesh_file_path(env)}): run `sandmesh up`, or set SANDMESH_URL and SANDMESH_CREDS"
@@ -71,7 +71,7 @@ async def resolve_settings(
     urls = tuple(each.strip() for each in url.split(",") if each.strip())
     if not urls or not all(map(_is_server, urls)):
         raise InvalidRequestError(f"url: {shown(url)} is no address such as nats://host:4222", field="url")
-    trusted = _text_of("ca", ca) or env.get("SANDMESH_CA") or None
+    trusted = env.get("SANDMESH_CA") or None if ca is None else _text_of("ca", ca)
     return Settings(
         urls,
         parsed,
@@ -132,7 +132,8 @@ async def _read_ca(given: str, until: float) -> str:
     # ssl takes no other, not even in what stands around the blocks.
     text = text.encode("ascii", "replace").decode()
     try:
-        ssl.create_default_context(cadata=text)
+        # To ``create_default_context`` an empty text is none, and the system's own CAs are trusted.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidRequestError(
             "ca: must be the path of a file of PEM certificates, or its text", field="ca"

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 import sandmesh
-from sandmesh._wire import codec, schema
+from sandmesh._wire import caller, codec, schema
 from sandmesh._wire.credentials import parse_credentials
 from sandmesh._wire.ids import new_uuid7
 from sandmesh._wire.unpack import unpack_new
@@ -360,3 +360,14 @@ async def test_the_refusal_of_one_command_is_not_told_of_another_that_runs(backe
         with pytest.raises(sandmesh.LeaseLostError) as caught:
             await anext(running)
         assert caught.value.started == "yes"
+
+
+async def test_a_small_write_has_a_name_by_which_it_is_done_once_and_a_chmod_is_asked_once(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        played.script = lambda verb, request: [{"received": 3, "done": True}]
+        assert await box.files.write("a", "abc") == 3
+        await box.files.chmod("a", 0o700)
+        (_, write), _ = played.asked
+        assert (write["data"], write["offset"], write["last"]) == (b"abc", 0, True)
+        assert len(write["transfer"]) == 36
+        assert "write" in caller.REPEATABLE and "attributes" not in caller.REPEATABLE

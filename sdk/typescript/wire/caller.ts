@@ -61,7 +61,6 @@ const REPEATABLE: ReadonlySet<SandboxVerb> = new Set<SandboxVerb>([
   "session_close",
   "sessions",
   "stat",
-  "attributes",
   "glob",
   "search",
   "watch",

@@ -31,7 +31,7 @@ _LATE_S = 5.0
 
 REPEATABLE = frozenset(
     "ping info commands session_open session_close sessions stat list resize cancel abort_transfer write unpack"
-    " stdin attributes glob search watch".split()
+    " stdin glob search watch".split()
 )
 """Repeating these changes nothing. All others are sent once."""
 

@@ -42,6 +42,20 @@ _REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired"
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
 
+class _PlainServerError(OSError):
+    """It has no TLS, which was asked for."""
+
+
+class _Client(Client):
+    """``nats`` goes by what the server offers: asked for TLS, it says everything in the clear to one that has none."""
+
+    def _connect_command(self) -> bytes:
+        # The first word to a server, also at each return to it, and behind the TLS handshake where there is one.
+        if "tls" in self.options and not self._server_info.get("tls_required"):
+            raise _PlainServerError("the server speaks no TLS")
+        return super()._connect_command()
+
+
 class Link:
     """Made by ``connect_link``; bound to the event loop that it was made in."""
 
@@ -54,7 +68,7 @@ class Link:
         self.loop = self.home.loop
         self.closed_error: SandmeshError | None = None
         """Set when the connection is closed for good."""
-        self._nc = Client()
+        self._nc = _Client()
         self.asked = Asked(self.loop)
         self._reconnect_handlers: list[Callable[[], None]] = []
         self._end_handlers: set[Callable[[], None]] = set()
