@@ -130,6 +130,7 @@ const AnyKubeconfig = v.object({
 interface Kubeconfig {
   folder: string;
   text: string;
+  content: unknown;
 }
 
 /** The one given, or $KUBECONFIG's, or the home's where it is there. The library has no limit, and would read them once more
@@ -140,22 +141,22 @@ function readFiles(given: string | undefined): Kubeconfig[] {
   const paths = given !== undefined ? [given] : (named ?? [own].filter((path) => existsSync(path)));
   return paths.map((path) => {
     const text = readBounded(path, "kubeconfig");
-    checkKubeconfig(path, text);
-    return { folder: dirname(path), text };
+    return { folder: dirname(path), text, content: contentOf(path, text) };
   });
 }
 
-function checkKubeconfig(path: string, text: string): void {
+function contentOf(path: string, text: string): unknown {
   const refused = (why: string) =>
     new InvalidRequestError(`the kubeconfig ${path} ${why}`, { field: "kubeconfig" });
   if (text.trim() === "") throw refused("is empty");
-  let found: unknown;
+  let content: unknown;
   try {
-    found = YAML.parse(text);
+    content = YAML.parse(text);
   } catch {
     throw refused("is not YAML");
   }
-  if (Array.isArray(found) || !v.is(AnyKubeconfig, found)) throw refused("is YAML, but no kubeconfig");
+  if (Array.isArray(content) || !v.is(AnyKubeconfig, content)) throw refused("is YAML, but no kubeconfig");
+  return content;
 }
 
 /** As the library's `loadFromDefault` does: a later one's context counts. */
@@ -175,8 +176,8 @@ function loadAll(config: KubeConfig, files: readonly Kubeconfig[]): void {
 
 /** clientcmd's `tokenFile`, which the client library does not know. */
 function tokenFileOf(config: KubeConfig, files: readonly Kubeconfig[]): string | undefined {
-  for (const { folder, text } of files) {
-    const parsed = v.safeParse(Users, YAML.parse(text));
+  for (const { folder, content } of files) {
+    const parsed = v.safeParse(Users, content);
     if (!parsed.success) continue;
     const user = parsed.output.users.find(({ name }) => name === config.getCurrentUser()?.name);
     if (user?.user?.tokenFile !== undefined) return resolve(folder, user.user.tokenFile);
