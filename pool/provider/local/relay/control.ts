@@ -7,7 +7,7 @@ const ANSWER_MS = 5_000;
 
 export class Control {
   /** One a line sent, in order. */
-  readonly #waiting: ((error?: Error) => void)[] = [];
+  readonly #waiting: { resolve: () => void; reject: (error: Error) => void }[] = [];
   readonly #kill: () => Promise<void>;
   #socket: Socket<undefined> | undefined;
   #lines = "";
@@ -46,7 +46,7 @@ export class Control {
   async ask(line: string): Promise<void> {
     if (this.#over !== undefined) throw this.#over;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#waiting.push((error) => (error === undefined ? resolve() : reject(error)));
+    this.#waiting.push({ resolve, reject });
     // In two halves: where this process itself stood still, what has arrived meanwhile is read between them.
     let timer = setTimeout(() => {
       timer = setTimeout(() => void this.#unanswered(), ANSWER_MS / 2);
@@ -67,7 +67,7 @@ export class Control {
   #heard(text: string): void {
     const parts = (this.#lines + text).split("\n");
     this.#lines = parts.pop() ?? "";
-    for (const _ of parts) this.#waiting.shift()?.();
+    for (const _ of parts) this.#waiting.shift()?.resolve();
   }
 
   /** Once for all that wait: the relay after this one is not to be killed for it. */
@@ -87,7 +87,7 @@ export class Control {
   #end(error: ProviderError): void {
     if (this.#over !== undefined) return;
     this.#over = error;
-    for (const settle of this.#waiting.splice(0)) settle(error);
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
     this.#onClose();
   }
 }
