@@ -156,16 +156,10 @@ export class Launcher {
     );
     const ready = Promise.withResolvers<Running>();
     const late = setTimeout(() => child.kill("SIGKILL"), START_DEADLINE_MS);
-    this.#read(child, () => {
-      clearTimeout(late);
-      ready.resolve(child);
-    })
+    this.#read(child, () => ready.resolve(child))
       .catch(() => undefined)
-      .finally(() => {
-        clearTimeout(late);
-        ready.reject(this.#lost(child));
-      });
-    return ready.promise;
+      .finally(() => ready.reject(this.#lost(child)));
+    return ready.promise.finally(() => clearTimeout(late));
   }
 
   async #read(child: Running, ready: () => void): Promise<void> {
