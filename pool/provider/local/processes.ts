@@ -108,11 +108,14 @@ export function endLaunchers(stateDir: string): Promise<void> {
   return killAll("launchers", launchers, SERVICE_GONE_MS);
 }
 
+/** The relays of a state folder that run now. */
+export const relaysOf = async (stateDir: string): Promise<number[]> =>
+  (await findMarked("/no mark/", stateDir)).pids.filter(isRelay);
+
 /** Ends the relays of a state folder that run now, also those that stand still; not one that is started meanwhile. Throws
  * ProviderError. */
 export async function endRelays(stateDir: string): Promise<void> {
-  const { pids } = await findMarked("/no mark/", stateDir);
-  const relays = pids.filter(isRelay).map((pid) => ({ pid, start: startOf(pid) ?? -1 }));
+  const relays = (await relaysOf(stateDir)).map((pid) => ({ pid, start: startOf(pid) ?? -1 }));
   await killAll("relays", () => relays.filter(isAlive).map(({ pid }) => pid), SERVICE_GONE_MS);
 }
 

@@ -7,6 +7,7 @@ import { until } from "../contract.test-suite.ts";
 import type { CreateRequest } from "../provider.ts";
 import { Identity, readRecord } from "./layout.ts";
 import { leftovers } from "./leftovers.ts";
+import { relaysOf } from "./processes.ts";
 import { createLocalProvider, type LocalOptions, type LocalProvider } from "./provider.ts";
 
 export const signal = (): AbortSignal => AbortSignal.timeout(60_000);
@@ -120,15 +121,9 @@ export class Bench implements AsyncDisposable {
 
 /** Throws where none runs. */
 export async function relayPid(stateDir: string): Promise<number> {
-  for (const name of (await Bun.$`ls /proc`.quiet().text()).split("\n").filter((n) => /^\d+$/.test(n))) {
-    const args = (
-      await Bun.file(`/proc/${name}/cmdline`)
-        .text()
-        .catch(() => "")
-    ).split("\0");
-    if (args.includes(stateDir) && args.some((a) => a.endsWith("relay-process.ts"))) return Number(name);
-  }
-  throw new Error("no relay runs");
+  const [pid] = await relaysOf(stateDir);
+  if (pid === undefined) throw new Error("no relay runs");
+  return pid;
 }
 
 // `bun testing.ts <folder> <max life, ms> <sandbox>…`: a pool process that makes sandboxes at once, says when the first
