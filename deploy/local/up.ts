@@ -22,7 +22,7 @@ import {
   removeOwn,
   runningSupervisor,
 } from "./home.ts";
-import { clearLeft, DAEMON_DIR, Left, type LeftOnMachine, leftBehind } from "./left.ts";
+import { clearLeft, DAEMON_DIR, Left, type LeftOnMachine, leftBehind, nothingLeft } from "./left.ts";
 import { countServices, unnamedSupervisor } from "./services.ts";
 import type { MeshAddress, UpOptions } from "./supervisor.ts";
 
@@ -178,7 +178,7 @@ function leasesLeft(paths: HomePaths): number | null {
 async function clearAfterDeath(paths: HomePaths): Promise<Left> {
   const before = await allLeft(paths);
   const was = endsWithMesh(paths).filter((file) => existsSync(file));
-  if (was.length === 0 && before.sandboxes + before.processes + before.mounts === 0) {
+  if (was.length === 0 && nothingLeft(before)) {
     // A mesh that was killed, whose home was removed: its sandboxes ended by themselves, their cgroups did not.
     if (removeEmptyGroups(paths.local)) return { ...before, leases: 0 };
     throw new NotFoundError(`no mesh is up in ${paths.home}`);
