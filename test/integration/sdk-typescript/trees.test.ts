@@ -11,6 +11,12 @@ async function box() {
   return Object.assign(await mesh.acquire({ image: "host" }), { live });
 }
 
+/** Whether the sandbox's daemon watches any folder now, as the kernel tells it. */
+const watching = ({ id, live }: Awaited<ReturnType<typeof box>>) => {
+  const daemon = live.provider.made.get(id)?.daemon.pid;
+  return () => Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
+};
+
 test("sha256, chmod, chown: of what is there, and a missing file is a FileError", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
@@ -96,9 +102,7 @@ test("a watch that is taken back while it begins ends in the sandbox, too", asyn
   const sandbox = await box();
   await using _ = sandbox.live;
   await sandbox.exec("mkdir big && cd big && seq 5000 | xargs mkdir", { check: true });
-  const daemon = sandbox.live.provider.made.get(sandbox.id)?.daemon.pid;
-  const watched = () =>
-    Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
+  const watched = watching(sandbox);
   const abort = new AbortController();
   const first = sandbox.files.watch("big", { signal: abort.signal })[Symbol.asyncIterator]().next();
   await until("it watches some of it", watched);
@@ -110,11 +114,9 @@ test("a watch that is taken back while it begins ends in the sandbox, too", asyn
 test("a watch whose loop is left, or taken back, ends in the sandbox, too", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
-  const { files, live } = sandbox;
+  const { files } = sandbox;
   await files.mkdir("watched");
-  const daemon = live.provider.made.get(sandbox.id)?.daemon.pid;
-  const watched = () =>
-    Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
+  const watched = watching(sandbox);
   const abort = new AbortController();
   let changes = 0;
   const loop = async (signal?: AbortSignal) => {
