@@ -17,7 +17,7 @@ import { createLocalProvider, type LocalProvider } from "../pool/provider/local/
 import type { Provider } from "../pool/provider/provider.ts";
 import { createSimulatedProvider } from "../pool/provider/simulated/index.ts";
 import { startPool } from "../pool/service/pool.ts";
-import { SHORT } from "../pool/testing/mesh.ts";
+import { QUICK, SHORT } from "../pool/testing/mesh.ts";
 import { ProviderDouble } from "../pool/testing/provider.ts";
 import { MemoryRecords } from "../pool/testing/store.ts";
 
@@ -112,7 +112,7 @@ async function serve(kind: (typeof KINDS)[number], folder: string): Promise<void
   await using server = await testServer();
   const provider = await providerOf(kind, folder, server);
   const pool = await startPool({
-    link: await server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } }),
+    link: await server.pool({ reconnect: QUICK }),
     store: new MemoryRecords().open(),
     minter: server.keys,
     providers: [provider],

@@ -7,7 +7,7 @@ import { type TestServer, testServer, until } from "../../broker/server/testing.
 import { createSimulatedProvider } from "../provider/simulated/index.ts";
 import { openRecords } from "../records/jetstream.ts";
 import { type Pool, startPool } from "../service/pool.ts";
-import { Caller, SHORT } from "../testing/mesh.ts";
+import { Caller, QUICK, SHORT } from "../testing/mesh.ts";
 import { meteredProvider, meteredRecords } from "./metered.ts";
 import { boundedWords, PoolMetrics } from "./metrics.ts";
 import { type HttpServer, serveHttp } from "./server.ts";
@@ -22,7 +22,7 @@ beforeAll(async () => {
   server = await testServer();
   const metrics = new PoolMetrics();
   http = serveHttp({ listen: "127.0.0.1:0", metrics, notReady: () => pool.standing().notReady });
-  const link = await server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } });
+  const link = await server.pool({ reconnect: QUICK });
   const provider = meteredProvider(await createSimulatedProvider(), metrics);
   pool = await startPool({
     link,
@@ -52,7 +52,7 @@ async function scrape(): Promise<Sample[]> {
 }
 
 const userOf = async (tenant: string, user = "ann"): Promise<Caller> =>
-  new Caller(await server.user(tenant, user, { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } }));
+  new Caller(await server.user(tenant, user, { reconnect: QUICK }));
 
 /** Leases and releases `count` sandboxes, each in a run of its own. */
 async function work(caller: Caller, count: number): Promise<string[]> {

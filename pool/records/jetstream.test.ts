@@ -5,6 +5,7 @@ import { testServer, until } from "../../broker/server/testing.ts";
 import { encodeRecord } from "../lifecycle/record.ts";
 import { intended } from "../lifecycle/testing.ts";
 import { newRun } from "../runs/run.ts";
+import { QUICK } from "../testing/mesh.ts";
 import { openRecords } from "./jetstream.ts";
 
 const log = pino({ level: "silent" });
@@ -44,7 +45,7 @@ test("a pool that another one has replaced can write nothing, and is told", asyn
 
 test("writes before, while and after the server is killed are all stored, and the pool goes on", async () => {
   await using server = await testServer();
-  const link = await server.pool({ reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } });
+  const link = await server.pool({ reconnect: QUICK });
   const store = await openRecords(link, log);
   const writes: Promise<void>[] = [];
   const write = (): void => {

@@ -22,7 +22,7 @@ import {
 import { GUARD_SUBJECT } from "../../broker/server/permissions.ts";
 import { testServer, until } from "../../broker/server/testing.ts";
 import { errorOf } from "../testing/errors.ts";
-import { Caller, TestMesh, testMesh } from "../testing/mesh.ts";
+import { Caller, QUICK, TestMesh, testMesh } from "../testing/mesh.ts";
 
 const EVERYTHING = { on: true, release_all: true };
 
@@ -162,7 +162,7 @@ test("in a mesh of before there were operators nobody drains, until its servers 
     await until("the former account", async () => (await newcomer()).code === "permission_denied");
 
     await mesh.start();
-    const quiet = { onError: () => undefined, reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } };
+    const quiet = { onError: () => undefined, reconnect: QUICK };
     const ann = new Caller(await mesh.server.user("acme", "ann", quiet));
     const box = await ann.lease();
     const denied = await errorOf(ann.drain(EVERYTHING));

@@ -6,20 +6,19 @@ import type { TestServer } from "../../broker/server/testing.ts";
 import { type TestCluster, testCluster } from "../../broker/server/testing-cluster.ts";
 import { openRecords } from "../../pool/records/jetstream.ts";
 import { startPool } from "../../pool/service/pool.ts";
-import { SHORT } from "../../pool/testing/mesh.ts";
+import { QUICK, SHORT } from "../../pool/testing/mesh.ts";
 import { connect } from "../../sdk/typescript/mod.ts";
 import { credentialsOf } from "../../sdk/typescript/testing/harness.ts";
 import { eventually } from "../e2e/program.ts";
 import { Daemons } from "../integration/sdk-typescript/mesh.ts";
 import { counted, settled } from "./mesh.ts";
 
-const QUICK = { reconnect: { firstMs: 20, baseMs: 50, maxMs: 200 } };
 const log = pino({ level: "silent" });
 
 async function startMesh(cluster: TestCluster) {
   const [node] = cluster.nodes;
   if (node === undefined) throw new Error("no node");
-  const link = await node.pool({ urls: cluster.urls, ...QUICK });
+  const link = await node.pool({ urls: cluster.urls, reconnect: QUICK });
   const provider = new Daemons();
   const pool = await startPool({
     link,
