@@ -165,6 +165,13 @@ async def until_async(what: str, holds: Callable[[], object], within: float = 20
         await asyncio.sleep(0.02)
 
 
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
 def run_program(backend: Backend, source: str, **pipes: int) -> subprocess.Popen[str]:
     argv = [sys.executable, "-c", source]
     return subprocess.Popen(argv, env=backend.environment, stdout=subprocess.PIPE, text=True, **pipes)

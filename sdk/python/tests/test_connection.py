@@ -202,13 +202,6 @@ def test_a_credential_or_a_ca_without_end_is_refused_by_name(backend: Backend) -
         settings_of("nats://a:1", backend.credentials, env={}, ca="/dev/zero")
 
 
-@pytest.fixture
-def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
-
-
 @pytest.mark.parametrize("name", ["credentials", "ca"])
 async def test_a_pipe_that_nobody_writes_ends_at_the_time_limit_and_keeps_nothing_else_from_running(
     backend: Backend, fifo: Path, name: str

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import tarfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,21 @@ async def test_looking_into_files(local: Backend) -> None:
         assert failed.value.reason == "ENOENT"
 
 
+async def watched(box: sandmesh.Sandbox) -> AsyncGenerator[sandmesh.FileChange, None]:
+    """Of /tmp/w; has told of /tmp/w/f."""
+    changes = box.files.watch("/tmp/w")
+    first = asyncio.ensure_future(anext(changes))
+    # From when on it watches is not told, so the change is made until it is.
+    while not first.done():
+        await box.files.write("/tmp/w/f", "x")
+    assert first.result().path == "f"
+    return changes
+
+
 async def test_a_watch_tells_what_changes(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         await box.files.mkdir("/tmp/w")
-        changes = box.files.watch("/tmp/w")
-        first = asyncio.ensure_future(anext(changes))
-        # From when on it watches is not told, so the change is made until it is.
-        while not first.done():
-            await box.files.write("/tmp/w/f", "x")
-        assert first.result().path == "f"
+        changes = await watched(box)
         await box.exec("rm /tmp/w/f")
         async for change in changes:
             if change.kind == "removed":
@@ -58,10 +65,7 @@ async def test_a_watch_tells_what_changes(local: Backend) -> None:
 async def test_a_watched_folder_that_was_replaced_is_watched_on(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host") as box:
         await box.files.mkdir("/tmp/w")
-        changes = box.files.watch("/tmp/w")
-        first = asyncio.ensure_future(anext(changes))
-        while not first.done():
-            await box.files.write("/tmp/w/f", "x")
+        changes = await watched(box)
         await box.exec("mv /tmp/w /tmp/moved; mkdir /tmp/w")
         while (await anext(changes)).kind != "overflow":
             pass
@@ -92,11 +96,7 @@ async def test_a_watch_whose_loop_was_left_leaves_its_place_to_others(local: Bac
         await box.files.mkdir("/tmp/w")
         # More than a sandbox has at once.
         for turn in range(40):
-            changes = box.files.watch("/tmp/w")
-            first = asyncio.ensure_future(anext(changes))
-            while not first.done():
-                await box.files.write("/tmp/w/f", "x")
-            assert first.result().path == "f"
+            changes = await watched(box)
             if turn % 2 == 0:
                 await changes.aclose()
                 continue
@@ -263,13 +263,6 @@ async def test_a_tar_stream_goes_both_ways_and_an_append_may_be_long(local: Back
         assert (await files.search("y", "/tmp/b")).more is False
         await files.write("/tmp/b/lines", "y\n" * 5)
         assert (await files.search("y", "/tmp/b/lines", limit=2)).more is True
-
-
-@pytest.fixture
-def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
 
 
 async def test_a_fifo_gets_all_of_a_file_and_its_reader_is_waited_for_by_no_thread(local: Backend, fifo: Path) -> None:

@@ -155,9 +155,7 @@ def test_ctrl_c_ends_the_command_and_the_rest_works(local: Backend) -> None:
         assert box.exec("echo lives").stdout.text == "lives\n"
 
 
-def test_ctrl_c_ends_the_wait_for_a_credential_that_nobody_writes(backend: Backend, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+def test_ctrl_c_ends_the_wait_for_a_credential_that_nobody_writes(backend: Backend, fifo: Path) -> None:
     done = threading.Event()
 
     def press() -> None:
