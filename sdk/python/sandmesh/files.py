@@ -12,7 +12,7 @@ from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
-from ._wire.parts import parts_of, send_parts, split
+from ._wire.parts import Source, parts_of, send_parts, source_of
 from .copies import Skipped, download, upload
 from .errors import FileError, InvalidRequestError, NotFoundError
 
@@ -123,20 +123,18 @@ class Files:
             if value is not None:
                 options[name] = value
         check_arguments("sandbox.write.request", {**options, "data": b""})
-        data, parts = split(content, "content")
-        if append:
-            return await self._append(options, parts if data is None else (data,))
-        return await self._send("write", options, parts if data is None else (data,))
+        source = source_of(content, "content")
+        return await (self._append(options, source) if append else self._send("write", options, source))
 
-    async def _append(self, options: dict[str, Any], parts: Any) -> int:
+    async def _append(self, options: dict[str, Any], source: Source) -> int:
         sent = 0
-        async for _offset, data, _last in parts_of(parts, "content"):
+        async for _offset, data, _last in parts_of(source, "content"):
             # One part is one append, and one that was answered by nothing may have happened: it is not sent twice.
             await self._box.call("write", {**options, "data": data}, once=True)
             sent += len(data)
         return sent
 
-    async def _send(self, verb: Literal["write", "unpack"], options: dict[str, Any], content: Any) -> int:
+    async def _send(self, verb: Literal["write", "unpack"], options: dict[str, Any], source: Source) -> int:
         transfer = new_uuid7()
 
         async def send(offset: int, data: bytes, last: bool) -> None:
@@ -144,7 +142,7 @@ class Files:
             await self._box.call(verb, part)
 
         try:
-            return await send_parts(parts_of(content, "content"), send)
+            return await send_parts(parts_of(source, "content"), send)
         except BaseException:
             self._box.abort_transfer(transfer)
             raise
@@ -289,11 +287,11 @@ class Files:
     async def unpack(self, path: str, tar: Content, *, owner: bool = False) -> int:
         """A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
         ``owner``, uid and gid are kept. Returns the number of bytes."""
-        data, parts = split(tar, "tar")
+        source = source_of(tar, "tar")
         options = {"path": path, "owner": owner}
         first = {"transfer": new_uuid7(), "offset": 0, "data": b"", "last": True}
         check_arguments("sandbox.unpack.request", {**options, **first})
-        return await self._send("unpack", options, (data,) if data is not None else parts)
+        return await self._send("unpack", options, source)
 
     async def upload(
         self,

@@ -43,12 +43,20 @@ def as_bytes(data: object, field: str) -> bytes | None:
 def split(data: Data, field: str) -> tuple[bytes | None, Source]:
     """What is sent at once, where it is little, or else what is sent in parts. Raises InvalidRequestError."""
     whole = as_bytes(data, field)
+    if whole is not None and len(whole) <= limit("max_chunk_bytes"):
+        return whole, ()
+    return None, source_of(data if whole is None else whole, field)
+
+
+def source_of(data: Data, field: str) -> Source:
+    """What is sent in parts, whole or as it comes. Raises InvalidRequestError."""
+    whole = as_bytes(data, field)
     if whole is not None:
-        return (whole, ()) if len(whole) <= limit("max_chunk_bytes") else (None, (whole,))
+        return (whole,)
     if isinstance(data, AsyncIterable):
-        return None, data
+        return data
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return None, data
+        return data
     raise InvalidRequestError(f"{field}: must be text, bytes or an iterable of them", field=field)
 
 
