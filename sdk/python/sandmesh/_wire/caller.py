@@ -110,8 +110,9 @@ class Caller:
         while True:
             self.throw_if_closed()
             try:
-                next_try, late = patience.next_try(), patience.after_cut_s
-                answer = await self.link.request(responder, subject, body, next_try, heed, late)
+                answer = await self.link.request(
+                    responder, subject, body, patience.next_try(), heed, patience.after_cut_s
+                )
             except SandmeshError as error:
                 self.throw_if_closed()
                 if isinstance(error, UnreachableError):

@@ -168,8 +168,8 @@ class Link:
         subject: str,
         data: bytes,
         timeout: float,
-        heed: Heed | None = None,
-        after_cut_s: float = 0.0,
+        heed: Heed | None,
+        after_cut_s: float,
     ) -> bytes:
         """One answer. Raises UnreachableError (nobody listens: at once), DeadlineError, ConnectionError (also so long
         after the return of a connection that was lost meanwhile), and what ``heed`` tells meanwhile."""
