@@ -53,7 +53,7 @@ async def resolve_settings(
         if value is not None and not isinstance(value, str):
             raise InvalidRequestError(f"{name}: must be text", field=name)
     url = url or env.get("SANDMESH_URL") or None
-    given = env.get("SANDMESH_CREDS") or None if credentials is None else _text_of("credentials", credentials)
+    given = _text_of("credentials", credentials, env.get("SANDMESH_CREDS"))
     if url is None or given is None:
         from_file = _read_mesh_file(env)
         if from_file is not None:
@@ -71,7 +71,7 @@ async def resolve_settings(
     urls = tuple(each.strip() for each in url.split(",") if each.strip())
     if not urls or not all(map(_is_server, urls)):
         raise InvalidRequestError(f"url: {shown(url)} is no address such as nats://host:4222", field="url")
-    trusted = env.get("SANDMESH_CA") or None if ca is None else _text_of("ca", ca)
+    trusted = _text_of("ca", ca, env.get("SANDMESH_CA"))
     return Settings(
         urls,
         parsed,
@@ -84,10 +84,11 @@ async def resolve_settings(
 _WHAT = {"credentials": "a .creds file", "ca": "a file of PEM certificates"}
 
 
-def _text_of(name: str, value: object) -> str | None:
-    """A path or the text itself; raises InvalidRequestError where it is neither."""
+def _text_of(name: str, value: object, otherwise: str | None) -> str | None:
+    """A path or the text itself, where none is given the environment's; raises InvalidRequestError where it is
+    neither."""
     if value is None:
-        return None
+        return otherwise or None
     given = str(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str) or "\0" in given or (not given.isprintable() and "-----BEGIN" not in given):
         raise InvalidRequestError(f"{name}: must be the path of {_WHAT[name]}, or its text", field=name)
