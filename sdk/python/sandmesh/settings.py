@@ -104,9 +104,8 @@ async def _read_text(path: str, name: str, at_most_kib: int, until: float) -> st
     """Once, to its end, so that it may be a pipe, which keeps nothing else from running. What is no UTF-8 is replaced:
     only the blocks count. Raises FileError, DeadlineError, and InvalidRequestError where it is too large."""
     at, content = os.fsencode(path), bytearray()
-    is_open = not _is_fifo(at) or is_lone_pipe(at)
     try:
-        async with contextlib.aclosing(read_special(at, is_open, until)) as parts:
+        async with contextlib.aclosing(read_special(at, is_lone_pipe(at), until)) as parts:
             async for part in parts:
                 content += part
                 if len(content) > at_most_kib * 1024:
@@ -114,13 +113,6 @@ async def _read_text(path: str, name: str, at_most_kib: int, until: float) -> st
     except DeadlineError as error:
         raise DeadlineError(f"{name}: {error}", field=name) from error
     return content.decode(errors="replace")
-
-
-def _is_fifo(path: bytes) -> bool:
-    try:
-        return stat.S_ISFIFO(os.stat(path).st_mode)
-    except OSError:
-        return False  # which opening it tells
 
 
 async def _read_ca(given: str, until: float) -> str:

@@ -69,8 +69,8 @@ async def read_special(path: bytes, is_open: bool, until: float = math.inf) -> A
     with local_errors(path):
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            # Of a fifo nothing comes, too, as long as no writer has opened it.
-            has_writer = is_open
+            # Of a fifo nothing comes, too, as long as no writer has opened it; of all else that is the end.
+            has_writer = is_open or not stat.S_ISFIFO(os.fstat(file).st_mode)
             pauses = _pauses()
             while True:
                 try:
