@@ -172,21 +172,20 @@ class Follower:
 
     async def _ask(self) -> AnswerStream:
         # Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
-        verb = "exec" if self._exec is not None and not self._heard else "attach"
         next_ = self._progress.next
-        again = {} if self._reader is None else {"reader": self._reader}
-        request = (
-            # A detached one is not read.
-            (self._exec | again if "credit_bytes" in self._exec else self._exec)
-            if verb == "exec" and self._exec is not None
-            else {
+        if self._exec is not None and not self._heard:
+            verb, request = "exec", self._exec
+        else:
+            verb = "attach"
+            request = {
                 "id": self._id,
                 "from_stdout": next_["stdout"],
                 "from_stderr": next_["stderr"],
                 "credit_bytes": self._credit_bytes,
-                **again,
             }
-        )
+        # A detached one is not read.
+        if self._reader is not None and "credit_bytes" in request:
+            request = {**request, "reader": self._reader}
         for name in STREAMS:
             self._granted[name] = next_[name] + self._credit_bytes
         link = self._box.caller.link
