@@ -248,13 +248,12 @@ class Files:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
         remembered; look for yourself."""
         request: dict[str, Any] = {"path": path, "recursive": recursive}
-        transfer = ""
 
         async def ask(more: dict[str, Any]) -> dict[str, Any]:
             return await self._box.call("watch", {**request, **more}, again_after=_WATCH_S, timeout=_FOREVER_S)
 
+        transfer = new_uuid7()
         try:
-            transfer = new_uuid7()
             answer = await ask({"transfer": transfer})
             while True:
                 try:
