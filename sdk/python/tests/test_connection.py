@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,16 @@ async def test_a_credential_comes_by_a_fifo_or_a_pipe_also_in_parts(backend: Bac
     async with sandmesh.connect(backend.url, f"/dev/fd/{reading}") as mesh:
         assert mesh.user == "ann"
     os.close(reading)
+
+
+@pytest.mark.parametrize("name", ["credentials", "ca"])
+def test_an_empty_file_is_refused_and_not_waited_for(backend: Backend, tmp_path: Path, name: str) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    where = {"credentials": backend.credentials, name: str(empty)}
+    with pytest.raises(sandmesh.InvalidRequestError, match=f"^{name}") as refused:
+        settings_of("nats://a:1", env={}, until=time.monotonic() + 10, **where)
+    assert refused.value.field == name
 
 
 def test_a_mesh_file_that_is_no_regular_file_is_told_at_once(tmp_path: Path) -> None:
