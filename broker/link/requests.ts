@@ -19,10 +19,8 @@ export interface Pending extends Deadline {
   failed(error: SandmeshError): void;
   /** The server says that nobody listens. */
   unanswerable(): void;
-  /** The connection was lost. */
-  cut?(): void;
-  /** It is back. */
-  returned?(): void;
+  /** The connection was lost since it was asked, and is back. */
+  mayBeLost?(): void;
 }
 
 /** Reads the number after the last dot, in base 36, without making a string of it; -1 where it is none. */
@@ -50,6 +48,8 @@ export class Requests {
   readonly deadlines: Deadlines;
   readonly #pending = new Map<number, Pending>();
   #last = 0;
+  /** The last that was asked before the connection was lost. */
+  #lastCut = 0;
 
   constructor(deadlines: Deadlines) {
     this.deadlines = deadlines;
@@ -74,12 +74,14 @@ export class Requests {
     return pending !== undefined && isText(subject, pending.reply) ? pending : undefined;
   }
 
+  /** The connection was lost. */
   cut(): void {
-    for (const pending of this.#pending.values()) pending.cut?.();
+    this.#lastCut = this.#last;
   }
 
+  /** It is back. What was asked meanwhile is only being sent. */
   returned(): void {
-    for (const pending of [...this.#pending.values()]) pending.returned?.();
+    for (const [number, pending] of [...this.#pending]) if (number <= this.#lastCut) pending.mayBeLost?.();
   }
 
   /** Fails all, or those on one subject; whether there were any. */
@@ -126,8 +128,6 @@ export class SingleRequest implements Pending {
   readonly #afterCutMs: number | undefined;
   readonly #requests: Requests;
   readonly #unhear: () => void;
-  /** The connection was lost since it was asked. */
-  #isCut = false;
   /** It is waited for since the connection's return, as long as `afterCutMs` says. */
   #isLast = false;
   #resolve!: (message: Message) => void;
@@ -176,12 +176,8 @@ export class SingleRequest implements Pending {
     this.failed(this.#isLast ? mayBeLost(this.#responder) : overdue(this.#responder, this.#timeoutMs));
   }
 
-  cut(): void {
-    this.#isCut = true;
-  }
-
-  returned(): void {
-    if (!this.#isCut || this.#afterCutMs === undefined) return;
+  mayBeLost(): void {
+    if (this.#afterCutMs === undefined) return;
     if (this.#afterCutMs === 0) this.failed(mayBeLost(this.#responder));
     else if (this.#requests.deadlines.sooner(this, this.#afterCutMs)) this.#isLast = true;
   }
