@@ -29,14 +29,23 @@ export class BoundedText {
     return fstatSync(this.#file);
   }
 
-  /** Reads what is there: how many bytes came, 0 at the end. Throws InvalidRequestError where it is too large, and the
-   * system's errors. */
-  more(): number {
-    const got = readSync(this.#file, this.#room, this.#length, this.#room.length - this.#length, null);
-    this.#length += got;
+  /** Reads what is there: how many bytes came, 0 at the end; undefined where some may come (by O_NONBLOCK). Throws
+   * InvalidRequestError where it is too large, and the system's errors. */
+  more(): number | undefined {
+    const got = this.#read();
+    this.#length += got ?? 0;
     const { atMostKib, field } = this.#kind;
     if (this.#length <= atMostKib * 1024) return got;
     throw new InvalidRequestError(`${field}: ${this.#path} is larger than ${atMostKib} KiB`, { field });
+  }
+
+  #read(): number | undefined {
+    try {
+      return readSync(this.#file, this.#room, this.#length, this.#room.length - this.#length, null);
+    } catch (error) {
+      if (errnoOf(error) === "EAGAIN") return undefined;
+      throw error;
+    }
   }
 
   /** Reads a regular file to its end. Throws as `more`. */
@@ -69,7 +78,7 @@ export function readBounded(path: string, field: string, writerMs = WRITER_MS): 
   try {
     let hasWriter = !file.found.isFIFO() || !hasName(path);
     for (const until = performance.now() + writerMs; ; ) {
-      const got = ifReady(() => file.more());
+      const got = file.more();
       if (got === 0 && hasWriter) return file.text;
       hasWriter ||= got !== 0;
       if (!hasWriter && performance.now() > until) {
@@ -83,20 +92,12 @@ export function readBounded(path: string, field: string, writerMs = WRITER_MS): 
   }
 }
 
-/** Whether others can open a pipe; one of `<(…)` is known by its descriptor alone. */
-function hasName(path: string): boolean {
+/** Whether others can open a fifo: of a pipe that is known by a descriptor alone, such as /dev/stdout or one of `<(…)`, the
+ * other end does not come back. */
+export function hasName(path: string | Buffer): boolean {
   try {
     return realpathSync(path).startsWith("/");
   } catch {
     return false;
-  }
-}
-
-function ifReady(read: () => number): number | undefined {
-  try {
-    return read();
-  } catch (error) {
-    if (errnoOf(error) === "EAGAIN") return undefined;
-    throw error;
   }
 }

@@ -29,7 +29,7 @@ export async function localErrors<T>(path: string | Buffer, work: () => Promise<
   }
 }
 
-async function unlessErrno<T>(errno: string, work: () => T | Promise<T>): Promise<T | undefined> {
+async function unlessErrno<T>(errno: string, work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
@@ -43,4 +43,4 @@ export const ifThere = <T>(work: Promise<T>): Promise<T | undefined> => unlessEr
 
 /** What `work` answers, which opened its file with O_NONBLOCK; undefined where it would have had to wait. All other errors
  * are thrown. */
-export const ifReady = <T>(work: () => T | Promise<T>): Promise<T | undefined> => unlessErrno("EAGAIN", work);
+export const ifReady = <T>(work: () => Promise<T>): Promise<T | undefined> => unlessErrno("EAGAIN", work);

@@ -1,10 +1,8 @@
 // Small texts of this machine, such as a credential: also from a pipe, as of `<(…)`, and never without end.
 import { constants } from "node:fs";
 import { DeadlineError, FileError, InvalidRequestError } from "../../../broker/contract/index.ts";
-import { BoundedText, type TextKind } from "../../../broker/credentials/bounded-file.ts";
+import { BoundedText, hasName, type TextKind } from "../../../broker/credentials/bounded-file.ts";
 import { pause, throwIfAborted } from "../wire/pause.ts";
-import { ifReady } from "./local-errors.ts";
-import { hasName } from "./local-write.ts";
 
 /** Someone may type a password before the pipe's other end writes. */
 const QUIET_MS = 60_000;
@@ -33,8 +31,8 @@ export async function readText(
     // Of a fifo with a name nothing comes, too, as long as no writer has opened it.
     let hasWriter = !found.isFIFO();
     for (let quietUntil = performance.now() + QUIET_MS; ; ) {
-      const got = await ifReady(() => reading.more());
-      if (got === 0 && (hasWriter || !(await hasName(path)))) return [reading.text, found.isFile()];
+      const got = reading.more();
+      if (got === 0 && (hasWriter || !hasName(path))) return [reading.text, found.isFile()];
       hasWriter ||= got !== 0;
       const { field } = kind;
       if (performance.now() > until) {

@@ -1,7 +1,8 @@
 // Writing to what stands on this machine: also a fifo, a terminal or a device, whose reader may let us wait for ever.
 import { constants, type Stats } from "node:fs";
-import { type FileHandle, open, realpath, stat, writeFile } from "node:fs/promises";
+import { type FileHandle, open, stat, writeFile } from "node:fs/promises";
 import { FileError } from "../../../broker/contract/index.ts";
+import { hasName } from "../../../broker/credentials/bounded-file.ts";
 import { ifReady, ifThere, localErrors, systemErrno } from "./local-errors.ts";
 import { untilReady } from "./until-ready.ts";
 
@@ -45,19 +46,11 @@ async function openToWrite(path: string | Buffer, signal: AbortSignal | undefine
     } catch (error) {
       // A fifo without a reader, fifo(7); of all else it is for good.
       if (systemErrno(error) !== "ENXIO" || !(await stat(path)).isFIFO()) throw error;
-      if (!(await hasName(path))) throw new FileError(`${path}: its reader has gone`, { reason: "EPIPE" });
+      if (!hasName(path)) throw new FileError(`${path}: its reader has gone`, { reason: "EPIPE" });
       return undefined;
     }
   });
 }
-
-/** Whether others can open a fifo: of a pipe that is known by a descriptor alone, such as /dev/stdout, the other end does
- * not come back. */
-export const hasName = async (path: string | Buffer): Promise<boolean> =>
-  await realpath(path).then(
-    (real) => real.startsWith("/"),
-    () => false,
-  );
 
 async function writeWhole(
   file: FileHandle,
