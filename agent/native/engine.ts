@@ -1,8 +1,9 @@
 // The engine's JavaScript half: turns calls into the native library's, and its frames into calls of the command that they
 // belong to. What goes in is packed by request.ts; what a command means is decided in agent/exec.
-import { type Pointer, ptr, toArrayBuffer } from "bun:ffi";
+import { ptr, toArrayBuffer } from "bun:ffi";
 import { closeSync } from "node:fs";
 import { takeBlock } from "../../broker/link/blocks.ts";
+import { Folders } from "./folders.ts";
 import { BOX_BYTES, FRAME, HEADER_BYTES, K_ERR, K_OUT, type Library, openLibrary } from "./library.ts";
 
 type Talkative = typeof K_OUT | typeof K_ERR;
@@ -61,11 +62,6 @@ const BATCH_BYTES = 48 * 1024;
 const BATCH_MS = 1;
 /** How often it is looked whether the engine's thread waits for a child that someone has stopped. */
 const NUDGE_MS = 50;
-/** PATH_MAX, and room by which a longer one is known. */
-const PATH_BYTES = 4096 + 8;
-const MAX_CHARACTER_BYTES = 4;
-/** As the kernel gives it. */
-const ENAMETOOLONG = -36;
 /** Where the engine cannot look whether there is something to read. */
 const LOOK_MS = 100;
 
@@ -76,7 +72,7 @@ export class Engine {
   readonly #watchers = new Map<number, () => void>();
   readonly #intakes = new Map<number, (length: number) => void>();
   #next: 0 | 1 = 0;
-  #pathBytes: Buffer | undefined;
+  #folders: Folders | undefined;
   /** To read into. */
   #block: Buffer | undefined;
   /** Commands that were to be begun since it was last looked how those before are. */
@@ -262,43 +258,9 @@ export class Engine {
     };
   }
 
-  /** A descriptor of inotify(7), which never waits; negative: an errno. */
-  inotify(): number {
-    return this.#native.engine_inotify();
-  }
-
-  /** The number of the watch that `path` has by it; negative: an errno. */
-  inotifyAdd(fd: number, path: string, mask: number): number {
-    const at = this.#path(path);
-    return at === undefined ? ENAMETOOLONG : this.#native.engine_inotify_add(fd, at, mask);
-  }
-
-  inotifyRemove(fd: number, watch: number): void {
-    this.#native.engine_inotify_remove(fd, watch);
-  }
-
-  /** A descriptor for `entries`; negative: an errno, EAGAIN where a first piece would take the kernel as long as all of
-   * them. A symlink is followed only where that is asked for. `about` becomes its links and its device; where the second is
-   * the folder's device before, ENODATA says of one with two links that it was not opened. */
-  folder(path: string, follow: boolean, about: Uint32Array): number {
-    const at = this.#path(path);
-    return at === undefined ? ENAMETOOLONG : this.#native.engine_folder(at, follow ? 1 : 0, ptr(about));
-  }
-
-  /** Where a path lies for the next call; undefined for one that is longer than the kernel takes. (A new buffer for each
-   * costs as much as a call.) */
-  #path(path: string): Pointer | undefined {
-    this.#pathBytes ??= Buffer.alloc(PATH_BYTES);
-    const length = this.#pathBytes.write(path);
-    if (length >= PATH_BYTES - MAX_CHARACTER_BYTES) return undefined;
-    this.#pathBytes[length] = 0;
-    return ptr(this.#pathBytes);
-  }
-
-  /** How many bytes of the folder's next entries, as of getdents64(2), are in `into`; 0 after the last; negative: an errno.
-   * After these two the descriptor is closed; whoever ends before closes it. */
-  entries(fd: number, into: Buffer): number {
-    return this.#native.engine_entries(fd, ptr(into), into.length);
+  get folders(): Folders {
+    this.#folders ??= new Folders(this.#native);
+    return this.#folders;
   }
 
   /** Reads the socket of that descriptor, which nobody else may read until `close`; undefined where that cannot be. `came`

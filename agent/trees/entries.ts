@@ -2,7 +2,7 @@
 import { closeSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { getSystemErrorName } from "node:util";
-import type { Engine } from "../native/engine.ts";
+import type { Folders } from "../native/folders.ts";
 
 /** Some 1,000 entries. */
 const PIECE_BYTES = 32 * 1024;
@@ -31,12 +31,12 @@ export interface EntriesOptions {
 }
 
 export class Entries {
-  readonly #engine: Engine;
+  readonly #folders: Folders;
   readonly #piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
   readonly #about = new Uint32Array(2);
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(folders: Folders) {
+    this.#folders = folders;
   }
 
   /** Resolves when all are told: to the device, where this folder's links count the folders in it, so that one below it
@@ -46,7 +46,7 @@ export class Entries {
     if (options.mayWait) return await readByThread(options);
     const about = this.#about;
     about[1] = options.all ? 0 : options.counting;
-    const fd = this.#engine.folder(options.path, options.follow, about);
+    const fd = this.#folders.open(options.path, options.follow, about);
     if (fd === ENODATA) return 0;
     if (fd === EAGAIN) return await readByThread(options);
     if (fd < 0) throw errno(fd);
@@ -55,7 +55,7 @@ export class Entries {
     let length = 0;
     try {
       for (;;) {
-        length = this.#engine.entries(fd, this.#piece);
+        length = this.#folders.entries(fd, this.#piece);
         if (length === 0) return links === OWN_LINKS + folders ? device : 0;
         if (length < 0) throw errno(length);
         folders += this.#tell(length, options);

@@ -65,7 +65,7 @@ export class Inotify {
   constructor(engine: Engine, onOverflow: () => void) {
     this.#engine = engine;
     this.#onOverflow = onOverflow;
-    this.#fd = engine.inotify();
+    this.#fd = engine.folders.inotify();
     if (this.#fd < 0)
       throw fileFault(
         "EMFILE",
@@ -78,7 +78,7 @@ export class Inotify {
   /** The number that `path` is watched by, which is to be held; negative: an errno. `how` are further flags. Throws
    * FileError where a limit is reached. */
   watch(path: string, how: number): number {
-    const wd = this.#engine.inotifyAdd(this.#fd, path, EVENTS | how);
+    const wd = this.#engine.folders.inotifyAdd(this.#fd, path, EVENTS | how);
     if (wd === -28)
       throw fileFault(
         "ENOSPC",
@@ -109,7 +109,7 @@ export class Inotify {
   hold(place: Place): void {
     const twin = this.#places.get(place.wd);
     if (this.#count >= MAX_FOLDERS) {
-      if (twin === undefined) this.#engine.inotifyRemove(this.#fd, place.wd);
+      if (twin === undefined) this.#engine.folders.inotifyRemove(this.#fd, place.wd);
       throw fileFault(
         "ENOSPC",
         `a sandbox watches at most ${MAX_FOLDERS} folders at once; watch a smaller folder, or end other watches`,
@@ -129,7 +129,7 @@ export class Inotify {
       if (place.twin !== undefined) this.#places.set(wd, place.twin);
       else {
         this.#places.delete(wd);
-        this.#engine.inotifyRemove(this.#fd, wd);
+        this.#engine.folders.inotifyRemove(this.#fd, wd);
       }
     } else {
       while (at !== undefined && at.twin !== place) at = at.twin;

@@ -223,10 +223,10 @@ describe("what is told", () => {
 
   test("a tree whose folders come faster than they can be looked at one by one is watched whole", async () => {
     const reader = await Reader.of();
-    const add = engine.inotifyAdd.bind(engine);
-    const opening = spyOn(engine, "folder");
+    const add = engine.folders.inotifyAdd.bind(engine.folders);
+    const opening = spyOn(engine.folders, "open");
     let looks = 0;
-    const adding = spyOn(engine, "inotifyAdd").mockImplementation((...args) => {
+    const adding = spyOn(engine.folders, "inotifyAdd").mockImplementation((...args) => {
       // The first one is of the first event, the others are of what was read by then, some 2,000. So slow a look takes a turn
       // of the loop: before they are done all others have come, no more than the kernel's queue holds.
       if (++looks > 1 && looks < 300) Bun.sleepSync(3);
@@ -383,8 +383,8 @@ describe("a big tree", () => {
     fill(many);
     put("file", "x");
     const order: string[] = [];
-    const add = engine.inotifyAdd.bind(engine);
-    const adding = spyOn(engine, "inotifyAdd").mockImplementation((...args) => {
+    const add = engine.folders.inotifyAdd.bind(engine.folders);
+    const adding = spyOn(engine.folders, "inotifyAdd").mockImplementation((...args) => {
       // As on a machine so slow that the requests below take less than all of them.
       Bun.sleepSync(1);
       return add(...args);
@@ -419,9 +419,9 @@ describe("a big tree", () => {
     // Of 32 bytes each.
     for (let i = 0; i < 4_000; i++) writeFileSync(join(root, "../away", String(i)), "");
     mkdirSync(join(root, "../away/sub"));
-    const read = engine.entries.bind(engine);
+    const read = engine.folders.entries.bind(engine.folders);
     let [pieces, inTurn, most, isOver] = [0, 0, 0, false];
-    const reading = spyOn(engine, "entries").mockImplementation((...args) => {
+    const reading = spyOn(engine.folders, "entries").mockImplementation((...args) => {
       pieces++;
       most = Math.max(most, ++inTurn);
       // Longer than others are to wait.
@@ -450,7 +450,7 @@ describe("a big tree", () => {
     // Memory's file system counts them everywhere.
     const counted = mkdtempSync("/dev/shm/watch-test-");
     for (let i = 0; i < 50; i++) mkdirSync(`${counted}/${i % 2}/${i}`, { recursive: true });
-    const reading = spyOn(engine, "entries");
+    const reading = spyOn(engine.folders, "entries");
     try {
       await begin(counted);
       expect(kernelWatches()).toBe(53);
@@ -464,8 +464,8 @@ describe("a big tree", () => {
 
   test("of a file system that counts no folders, as gVisor's, is watched whole", async () => {
     for (let i = 0; i < 20; i++) make(`${i % 2}/${i}/deep`);
-    const open = engine.folder.bind(engine);
-    const opening = spyOn(engine, "folder").mockImplementation((path, follow, about) => {
+    const open = engine.folders.open.bind(engine.folders);
+    const opening = spyOn(engine.folders, "open").mockImplementation((path, follow, about) => {
       // Each folder has two links there, and is what was asked for.
       if (about[1] !== 0) return -61;
       const fd = open(path, follow, about);

@@ -197,8 +197,8 @@ export class Watched implements Tree {
     }
   }
 
-  /** Names of those in it, and of those that were, and what `Entries` is to be told of these. What vanishes or may not be read meanwhile is left out; of the root the
-   * error is thrown. */
+  /** Names of those in it, and of those that were, and what `Entries` is to be told of these. What vanishes or may not be
+   * read meanwhile is left out; of the root the error is thrown. */
   async #folders(
     folder: Folder,
     tell: boolean,

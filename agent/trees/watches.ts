@@ -238,7 +238,7 @@ export class Watches {
 
   #make(root: string, recursive: boolean, id: string): Watch {
     if (this.#watches.size >= MAX_WATCHES) throw new BusyError(`${MAX_WATCHES} watches are open already`);
-    this.#means ??= { inotify: this.#listen(), entries: new Entries(this.#engine) };
+    this.#means ??= { inotify: this.#listen(), entries: new Entries(this.#engine.folders) };
     const onEnd = (): void => this.#end(id, made);
     const made = new Watch({ ...this.#means, root, recursive, idleMs: this.#idleMs, onEnd });
     this.#watches.set(id, made);
