@@ -1,56 +1,26 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { once } from "node:events";
-import {
-  chmodSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, readFileSync, statSync, symlinkSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CanceledError } from "../../broker/contract/index.ts";
-import type { Trees } from "../../broker/endpoint/executor.ts";
-import { testEngine, until } from "../exec/testing.ts";
+import { until } from "../exec/testing.ts";
 import { createFiles } from "../files/files.ts";
-import type { Engine } from "../native/engine.ts";
-import { createTrees } from "./trees.ts";
+import { codeOf, never, onTrees } from "./testing.ts";
 
-/** Nobody takes it back. */
-const never = new AbortController().signal;
-
-let folder: string;
-let root: string;
-let trees: Trees;
-let engine: Engine;
-beforeAll(async () => {
-  engine = await testEngine();
-  folder = mkdtempSync(join(tmpdir(), "trees-test-"));
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-let count = 0;
-beforeEach(() => {
-  root = join(folder, String(count++));
-  mkdirSync(root);
-  trees = createTrees({ cwd: root, engine });
-});
-const put = (path: string, content: string | Uint8Array = ""): void => {
-  mkdirSync(join(root, path, ".."), { recursive: true });
-  writeFileSync(join(root, path), content);
-};
+const own = onTrees();
 const glob = async (pattern: string, more: object = {}): Promise<string[]> =>
-  (await trees.glob({ signal: never, path: ".", pattern, hidden: false, limit: 1000, ...more })).paths;
+  (await own.trees.glob({ signal: never, path: ".", pattern, hidden: false, limit: 1000, ...more })).paths;
 const search = (text: string, more: object = {}) =>
-  trees.search({ signal: never, path: ".", text, ignoreCase: false, hidden: false, limit: 1000, ...more });
-const reason = (promise: Promise<unknown>): Promise<unknown> =>
-  promise.then(
-    () => "none",
-    (error) => error.reason ?? error.code,
-  );
+  own.trees.search({
+    signal: never,
+    path: ".",
+    text,
+    ignoreCase: false,
+    hidden: false,
+    limit: 1000,
+    ...more,
+  });
 
 /** openat(2), on x64 and arm64. */
 const waitsInOpen = (pid: number): boolean =>
@@ -60,52 +30,52 @@ const waitsInOpen = (pid: number): boolean =>
 describe("hash and attributes", () => {
   test("the hash is of the bytes that are there, over more than one part; a folder and a device have none", async () => {
     const content = Buffer.alloc(3_000_001, "0123456789");
-    put("f", content);
+    own.put("f", content);
     const sha256 = new Bun.CryptoHasher("sha256").update(content).digest("hex");
-    expect(await trees.hash("f", never)).toEqual({ sha256, size: content.length });
-    expect(await reason(trees.hash("/dev/zero", never))).toBe("EINVAL");
-    expect(await reason(trees.hash(".", never))).toMatch(/EINVAL|EISDIR/);
-    expect(await reason(trees.hash("nothing", never))).toBe("ENOENT");
+    expect(await own.trees.hash("f", never)).toEqual({ sha256, size: content.length });
+    expect(await codeOf(own.trees.hash("/dev/zero", never))).toBe("EINVAL");
+    expect(await codeOf(own.trees.hash(".", never))).toMatch(/EINVAL|EISDIR/);
+    expect(await codeOf(own.trees.hash("nothing", never))).toBe("ENOENT");
   });
 
   test("a fifo and a socket have no hash, at once, and the fifo's writer goes on waiting for its reader", async () => {
-    const fifo = join(root, "fifo");
+    const fifo = join(own.root, "fifo");
     Bun.spawnSync(["mkfifo", fifo]);
     const writer = Bun.spawn(["sh", "-c", `echo kept > ${fifo}`]);
     await until("it waits for a reader", () => waitsInOpen(writer.pid));
-    const files = createFiles({ cwd: root });
-    expect(await reason(trees.hash("fifo", never))).toBe("EINVAL");
-    expect(await reason(files.read({ path: "fifo", offset: 0 }))).toBe("EINVAL");
-    expect(await reason(search("x", { path: "fifo" }))).toBe("EINVAL");
+    const files = createFiles({ cwd: own.root });
+    expect(await codeOf(own.trees.hash("fifo", never))).toBe("EINVAL");
+    expect(await codeOf(files.read({ path: "fifo", offset: 0 }))).toBe("EINVAL");
+    expect(await codeOf(search("x", { path: "fifo" }))).toBe("EINVAL");
     expect(waitsInOpen(writer.pid)).toBe(true);
     expect(await new Response(Bun.spawn(["cat", fifo]).stdout).text()).toBe("kept\n");
-    const server = createServer().listen(join(root, "socket"));
+    const server = createServer().listen(join(own.root, "socket"));
     await once(server, "listening");
-    expect(await reason(trees.hash("socket", never))).toBe("EINVAL");
+    expect(await codeOf(own.trees.hash("socket", never))).toBe("EINVAL");
     server.close();
   });
 
   test("mode and time are set as given, also the set-uid bit beside a new owner", async () => {
-    put("f");
-    await trees.setAttributes({
+    own.put("f");
+    await own.trees.setAttributes({
       path: "f",
       mode: 0o4711,
       mtimeMs: 1_000_500,
       gid: process.getgid?.() ?? 0,
       follow: true,
     });
-    const { mode, mtimeMs } = statSync(join(root, "f"));
+    const { mode, mtimeMs } = statSync(join(own.root, "f"));
     expect([mode & 0o7777, mtimeMs]).toEqual([0o4711, 1_000_500]);
   });
 
   test("with follow false what a link leads to stays as it is", async () => {
-    put("f");
-    chmodSync(join(root, "f"), 0o600);
-    symlinkSync("f", join(root, "link"));
-    const before = statSync(join(root, "f")).mtimeMs;
-    await trees.setAttributes({ path: "link", mtimeMs: 5000, follow: false });
-    expect(statSync(join(root, "f")).mtimeMs).toBe(before);
-    expect(await reason(trees.setAttributes({ path: "link", mode: 0o777, follow: false }))).toBe(
+    own.put("f");
+    chmodSync(join(own.root, "f"), 0o600);
+    symlinkSync("f", join(own.root, "link"));
+    const before = statSync(join(own.root, "f")).mtimeMs;
+    await own.trees.setAttributes({ path: "link", mtimeMs: 5000, follow: false });
+    expect(statSync(join(own.root, "f")).mtimeMs).toBe(before);
+    expect(await codeOf(own.trees.setAttributes({ path: "link", mode: 0o777, follow: false }))).toBe(
       "EOPNOTSUPP",
     );
   });
@@ -113,26 +83,27 @@ describe("hash and attributes", () => {
 
 describe("glob", () => {
   test("patterns mean what they mean in a shell, and dot names only where asked for", async () => {
-    for (const path of ["a.py", "b.ts", "src/c.py", "src/deep/d.py", "src/.hidden/e.py", ".f.py"]) put(path);
+    for (const path of ["a.py", "b.ts", "src/c.py", "src/deep/d.py", "src/.hidden/e.py", ".f.py"])
+      own.put(path);
     expect(await glob("*.py")).toEqual(["a.py"]);
     expect(await glob("**/*.py")).toEqual(["a.py", "src/c.py", "src/deep/d.py"]);
     expect(await glob("*.{py,ts}")).toEqual(["a.py", "b.ts"]);
     expect(await glob("src/?.py")).toEqual(["src/c.py"]);
     expect(await glob("**/*.py", { hidden: true })).toContain("src/.hidden/e.py");
     expect(
-      await reason(trees.glob({ signal: never, path: "nothing", pattern: "*", hidden: false, limit: 1 })),
+      await codeOf(own.trees.glob({ signal: never, path: "nothing", pattern: "*", hidden: false, limit: 1 })),
     ).toBe("ENOENT");
   });
 
   test("in pages each path comes once, wherever a page ends", async () => {
-    for (const path of ["a/b/c", "a/b-c", "a.b", "ab", "b/a", "b/b/x", "c"]) put(path);
+    for (const path of ["a/b/c", "a/b-c", "a.b", "ab", "b/a", "b/b/x", "c"]) own.put(path);
     const whole = await glob("**");
     expect(whole.length).toBe(11);
     for (let limit = 1; limit < 5; limit++) {
       const paged: string[] = [];
       for (let more = true; more; ) {
         const after = paged.at(-1);
-        const page = await trees.glob({
+        const page = await own.trees.glob({
           signal: never,
           path: ".",
           pattern: "**",
@@ -148,8 +119,8 @@ describe("glob", () => {
   });
 
   test("a symlink to a folder above makes no endless tree, and is told", async () => {
-    put("d/f");
-    symlinkSync("..", join(root, "d/up"));
+    own.put("d/f");
+    symlinkSync("..", join(own.root, "d/up"));
     expect(await glob("**")).toEqual(["d", "d/f", "d/up"]);
   });
 
@@ -162,8 +133,8 @@ describe("glob", () => {
 describe("search", () => {
   test("tells path, line and text, across parts of a large file, and its last line without an end", async () => {
     const filler = "nothing here\n".repeat(60_000);
-    put("big", `${filler}needle one\n${filler}a needle`);
-    put("sub/small.txt", "x\nneedle\r\n");
+    own.put("big", `${filler}needle one\n${filler}a needle`);
+    own.put("sub/small.txt", "x\nneedle\r\n");
     expect((await search("needle")).matches).toEqual([
       { path: "big", line: 60_001, text: "needle one" },
       { path: "big", line: 120_002, text: "a needle" },
@@ -177,34 +148,34 @@ describe("search", () => {
   });
 
   test("the text is a text, not a pattern", async () => {
-    put("f", "a.c\nabc\n(((\n");
+    own.put("f", "a.c\nabc\n(((\n");
     expect((await search("a.c")).matches.map(({ line }) => line)).toEqual([1]);
     expect((await search("(((")).matches.map(({ line }) => line)).toEqual([3]);
   });
 
   test("binary files, pipes and unreadable files do not stop it", async () => {
-    put("binary", Buffer.from("needle\0needle"));
-    Bun.spawnSync(["mkfifo", join(root, "pipe")]);
-    symlinkSync("/dev/zero", join(root, "zero"));
-    put("text", "needle");
+    own.put("binary", Buffer.from("needle\0needle"));
+    Bun.spawnSync(["mkfifo", join(own.root, "pipe")]);
+    symlinkSync("/dev/zero", join(own.root, "zero"));
+    own.put("text", "needle");
     expect((await search("needle")).matches.map(({ path }) => path)).toEqual(["text"]);
   });
 
   test("what is named is looked into behind a symlink too, and refused where it is no file", async () => {
-    put("text", "needle");
-    symlinkSync("text", join(root, "link"));
+    own.put("text", "needle");
+    symlinkSync("text", join(own.root, "link"));
     expect((await search("needle", { path: "link" })).matches).toEqual([
       { path: "", line: 1, text: "needle" },
     ]);
-    expect(await reason(search("needle", { path: "/dev/zero" }))).toBe("EINVAL");
+    expect(await codeOf(search("needle", { path: "/dev/zero" }))).toBe("EINVAL");
   });
 
   test("the limit ends it and is told; a long line is shown around its match", async () => {
-    put("f", "needle\n".repeat(10));
+    own.put("f", "needle\n".repeat(10));
     expect(await search("needle", { limit: 10 })).toMatchObject({ more: false });
     const { matches, more } = await search("needle", { limit: 9 });
     expect([matches.length, more]).toEqual([9, true]);
-    put("long", `${"x".repeat(1_500_000)}needle${"y".repeat(100_000)}`);
+    own.put("long", `${"x".repeat(1_500_000)}needle${"y".repeat(100_000)}`);
     const [match] = (await search("needley", { path: "long" })).matches;
     expect(match?.text.length).toBe(500);
     expect(match?.text).toContain("needley");
@@ -215,18 +186,18 @@ describe("who takes it back", () => {
   const abort = new AbortController();
   const canceled = (work: Promise<unknown>) => {
     abort.abort(new CanceledError("taken back"));
-    return reason(work);
+    return codeOf(work);
   };
 
   test("is not waited for by a hash, a glob or a search of what has no end", async () => {
     // 8 TiB almost without a block, which begin as text: read to its end it takes an hour.
-    put("endless", "text\n".repeat(2000));
-    Bun.spawnSync(["truncate", "-s", "8T", join(root, "endless")]);
+    own.put("endless", "text\n".repeat(2000));
+    Bun.spawnSync(["truncate", "-s", "8T", join(own.root, "endless")]);
     const { signal } = abort;
     const working = [
-      trees.hash("endless", signal),
-      trees.search({ path: "endless", text: "x", ignoreCase: false, hidden: false, limit: 1, signal }),
-      trees.glob({ path: "/", pattern: "none", hidden: true, limit: 1, signal }),
+      own.trees.hash("endless", signal),
+      own.trees.search({ path: "endless", text: "x", ignoreCase: false, hidden: false, limit: 1, signal }),
+      own.trees.glob({ path: "/", pattern: "none", hidden: true, limit: 1, signal }),
     ];
     await Bun.sleep(0);
     expect(await Promise.all(working.map(canceled))).toEqual(["canceled", "canceled", "canceled"]);
