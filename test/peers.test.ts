@@ -11,6 +11,7 @@ const OUTPUT = "agent/session/output.test.ts";
 const FILES = "agent/files/files.test.ts";
 const TAR = "agent/files/tar.test.ts";
 const WIRE = "broker/endpoint/exec.test.ts";
+const STREAMS = "broker/endpoint/streams.test.ts";
 const HOSTILE = "test/chaos/hostile-commands.test.ts";
 const NATS = "test/chaos/nats.test.ts";
 const SDK = "test/integration/sdk-typescript";
@@ -30,7 +31,7 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   ],
   "a stream ended without its last chunk": [
     ["sdk/python/tests/test_frames.py", "test_output_that_stays_lost_is_told_not_hidden"],
-    [WIRE, "credit bounds what is sent, back-pressure what is held, and not a byte is lost or doubled"],
+    [STREAMS, "credit bounds what is sent, back-pressure what is held, and not a byte is lost or doubled"],
   ],
   "last line without newline, CR/LF, bytes ff 00 0d 0a lost": [
     [EXEC, "ff 00 0d 0a and a last line without newline come as they were written"],
@@ -107,7 +108,7 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
       `${SDK}/exec.test.ts`,
       "a started command goes on by itself: attach, stdin, wait, signal and cancel by id",
     ],
-    [WIRE, "several readers from their own offsets at once, and one after the end"],
+    [STREAMS, "several readers from their own offsets at once, and one after the end"],
   ],
   "records and temporary files kept for ever": [
     [HOSTILE, "thousands in a row: the daemon's memory is flat, and no descriptor or zombie is left"],

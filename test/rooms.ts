@@ -1,4 +1,4 @@
-// `bun run check:rooms`: imports run one way between the rooms (ARCHITECTURE.md, "The rooms").
+// `bun run check:rooms`: imports run one way between the rooms (ARCHITECTURE.md, "The rooms"), and each room's tests are run.
 
 import { dirname, join, normalize, relative } from "node:path";
 import { Glob } from "bun";
@@ -54,6 +54,14 @@ for await (const file of new Glob("{agent,broker,pool,sdk,deploy,test}/**/*.ts")
     const fault = faultOf(file, relative(ROOT, join(ROOT, dirname(file), name)));
     if (fault !== undefined) faults.push(`${file}: ${fault} (${name})`);
   }
+}
+// A test that nothing runs is red for as long as nobody looks.
+const all = await Bun.file(join(ROOT, "test", "all")).text();
+for await (const file of new Glob("test/**/*.test.ts").scan({ cwd: ROOT })) {
+  const [, folder = "", ...rest] = file.split("/");
+  const ways =
+    rest.length === 0 ? ["test/*.test.ts"] : ["/", "/test", "/run"].map((end) => `test/${folder}${end}`);
+  if (!ways.some((way) => all.includes(way))) faults.push(`${file}: test/all does not run it`);
 }
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
