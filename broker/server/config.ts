@@ -6,9 +6,11 @@ import type { OperatorJwts } from "./operator.ts";
 export interface ClusterSettings {
   /** Of this server, unlike all others'. */
   name: string;
-  /** Of this server, and of all. */
+  /** Of this server, and of all: what it calls. */
   port: number;
   ports: readonly number[];
+  /** HOST:PORT that it tells others to call it by; default: where it listens. */
+  advertise?: string;
 }
 
 export interface ServerSettings {
@@ -37,6 +39,7 @@ export function formatConfig(settings: ServerSettings): string {
             name: "sandmesh",
             listen: `127.0.0.1:${cluster.port}`,
             routes: cluster.ports.map((each) => `nats://127.0.0.1:${each}`),
+            ...(cluster.advertise === undefined ? {} : { advertise: cluster.advertise }),
           },
         }),
     listen: `${host.includes(":") ? `[${host}]` : host}:${port}`,

@@ -40,8 +40,17 @@ export const connectionsOf = (publicKey: string): Uint8Array =>
 export const pageOfConnections = (offset: number, limit: number): Uint8Array =>
   Buffer.from(JSON.stringify({ auth: true, sort: "cid", offset, limit }));
 
+export interface ServerIdentity {
+  /** Another one after each start. */
+  readonly id: string;
+  /** As configured, and the same after a start; the id where it is not. */
+  readonly name: string;
+  /** Whether it is one of several. */
+  readonly clustered: boolean;
+}
+
 const Wire = v.object({
-  server: v.object({ id: v.string() }),
+  server: v.object({ id: v.string(), name: v.string(), cluster: v.optional(v.string()) }),
   data: v.object({
     connections: v.array(
       v.object({
@@ -57,11 +66,11 @@ const Wire = v.object({
 /** Reads one server's answer; undefined where it is none. */
 export function parseConnections(
   data: Uint8Array,
-): { server: string; open: readonly OpenConnection[] } | undefined {
+): { server: ServerIdentity; open: readonly OpenConnection[] } | undefined {
   try {
     const parsed = v.safeParse(Wire, decode(data));
     if (!parsed.success) return undefined;
-    const server = parsed.output.server.id;
+    const { id: server, name, cluster } = parsed.output.server;
     const open = parsed.output.data.connections.map(({ cid, start, in_msgs, authorized_user }) => ({
       server,
       number: cid,
@@ -69,7 +78,7 @@ export function parseConnections(
       said: in_msgs,
       user: authorized_user,
     }));
-    return { server, open };
+    return { server: { id: server, name, clustered: cluster !== undefined }, open };
   } catch {
     return undefined;
   }

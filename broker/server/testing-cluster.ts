@@ -24,7 +24,24 @@ function holdPorts(count: number): { port: number; free(): void }[] {
   });
 }
 
-export async function testCluster(size = 3): Promise<TestCluster> {
+/** Nobody listens there: who hears of a server from another one is not to go round the given ways. */
+const NOWHERE = "127.0.0.1:1";
+
+export interface ClusterOptions {
+  size?: number;
+  /** The port by which node `from` calls node `to`, which listens on `port`; default that itself. */
+  way?: (from: number, to: number, port: number) => Promise<number>;
+}
+
+async function routesFrom(from: number, ports: readonly number[], { way }: ClusterOptions) {
+  if (way === undefined) return { ports };
+  const others = ports.map((port, to) => ({ port, to })).filter(({ to }) => to !== from);
+  const called = await Promise.all(others.map(({ port, to }) => way(from, to, port)));
+  return { ports: called, advertise: NOWHERE };
+}
+
+export async function testCluster(options: ClusterOptions = {}): Promise<TestCluster> {
+  const { size = 3 } = options;
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-cluster-"));
   const held = holdPorts(size);
   const ports = held.map(({ port }) => port);
@@ -42,7 +59,8 @@ export async function testCluster(size = 3): Promise<TestCluster> {
       // One operator and one account: a credential is good at each of them.
       await copyFile(join(keys.stateDir, "keys.json"), join(stateDir, "keys.json"));
       held[i]?.free();
-      nodes.push(await testServer({ stateDir, cluster: { name: `node-${i}`, port, ports } }));
+      const routes = await routesFrom(i, ports, options);
+      nodes.push(await testServer({ stateDir, cluster: { name: `node-${i}`, port, ...routes } }));
     }
   } catch (error) {
     await close();

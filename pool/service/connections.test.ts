@@ -5,6 +5,8 @@ import pino from "pino";
 import { type TestServer, testServer, until } from "../../broker/server/testing.ts";
 import { type TestCluster, testCluster } from "../../broker/server/testing-cluster.ts";
 import { cuttable } from "../../test/cuttable.ts";
+import { type CuttableCluster, cuttableCluster } from "../../test/cuttable-cluster.ts";
+import type { PoolLimits } from "../config.ts";
 import { QUICK, TestMesh } from "../testing/mesh.ts";
 
 /** A log, and whether these words were told there. */
@@ -28,12 +30,12 @@ async function listen(server: TestServer) {
 }
 
 /** The pool is with the first server, daemons are with the second, or the third where that is gone. */
-async function meshOn({ nodes: [first, second, third] }: TestCluster) {
+async function meshOn({ nodes: [first, second, third] }: TestCluster, limits: Partial<PoolLimits> = {}) {
   if (first === undefined || second === undefined || third === undefined) throw new Error("no node");
   const mesh = new TestMesh(first);
   const { log, warned } = warnings();
   await mesh.start(
-    { disconnectGraceMs: 1_000, serverGoneMs: 1_500, muteConnectionMs: 2_000 },
+    { disconnectGraceMs: 1_000, serverGoneMs: 1_500, muteConnectionMs: 2_000, ...limits },
     { daemonUrls: [second.url, third.url], log },
   );
   const ann = await mesh.caller();
@@ -42,7 +44,7 @@ async function meshOn({ nodes: [first, second, third] }: TestCluster) {
   if (daemon === undefined) throw new Error("no daemon");
   const state = async () => (await ann.list()).sandboxes.find((each) => each.sandbox === sandbox)?.state;
   const isGone = () => warned("it counts as gone");
-  return { mesh, daemon, state, second, third, sandbox, isGone };
+  return { mesh, daemon, state, second, third, sandbox, warned, isGone };
 }
 
 test("a daemon whose server was killed, and whose next connection ends as well, is not taken for another's; lost it is when it stays away", async () => {
@@ -167,3 +169,58 @@ test("while no pool runs one daemon goes and another's key is used: the next poo
   expect(sandboxes.find(({ sandbox }) => sandbox === kept.sandbox)?.state).toBe("leased");
   await thief?.close();
 }, 60_000);
+
+/** The pool is with the first server, daemons are with the second, which is cut off from the others while the pool's own
+ * connection breaks and comes back: as where the network between two places fails. */
+async function partedMesh({ cluster, cutOff }: CuttableCluster, limits: Partial<PoolLimits>) {
+  const [first, second] = cluster.nodes;
+  if (first === undefined || second === undefined) throw new Error("no node");
+  const mesh = new TestMesh(first);
+  const network = await cuttable(first.port);
+  const { log, warned } = warnings();
+  const link = await first.connect(first.keys.mintPool(), { urls: [network.url], reconnect: QUICK });
+  await mesh.start({ ...SOON, ...limits }, { link, log, daemonUrls: [second.url] });
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease({ lease_ms: 3_600_000 });
+  const { heal } = cutOff(1);
+  const { open } = network.block();
+  await until("the pool is away", () => warned('"connected":false'));
+  open();
+  await until("the pool is back", () => warned('"connected":true'));
+  const state = async () => (await ann.list()).sandboxes.find((each) => each.sandbox === sandbox)?.state;
+  const end = async () => {
+    await mesh[Symbol.asyncDispose]();
+    await network[Symbol.asyncDispose]();
+  };
+  const daemon = mesh.provider.made.get(sandbox)?.daemon;
+  return { mesh, daemon, state, heal, warned, [Symbol.asyncDispose]: end };
+}
+
+test("daemons of a server that was cut off while the pool was away are lost when that server counts as gone, and not before", async () => {
+  await using parted = await cuttableCluster();
+  await using both = await partedMesh(parted, { serverGoneMs: 15_000 });
+  await until("they are lost", () => both.mesh.pool.counters.ended.disconnected === 1, 40_000);
+  expect(both.warned("it counts as gone")).toBe(true);
+}, 90_000);
+
+test("one that is back by then has lost none, and what ends there from then on is told at once", async () => {
+  await using parted = await cuttableCluster();
+  await using both = await partedMesh(parted, { serverGoneMs: 600_000 });
+  const { mesh, daemon, state, heal, warned } = both;
+  heal();
+  expect(await state()).toBe("leased");
+  await daemon?.close();
+  await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 40_000);
+  expect(warned("gone")).toBe(false);
+}, 60_000);
+
+test("a daemon that is gone together with its server is lost when that server was started again: nobody waits for the one before", async () => {
+  await using cluster = await testCluster();
+  const { mesh, daemon, second, third, warned, isGone } = await meshOn(cluster, { serverGoneMs: 30_000 });
+  await using _ = mesh;
+  await Promise.all([second.kill(), third.kill()]);
+  await daemon.close();
+  await Promise.all([second.restart(), third.restart()]);
+  await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 60_000);
+  expect([warned("was started again"), isGone()]).toEqual([true, false]);
+}, 90_000);

@@ -35,6 +35,14 @@ interface Look {
   asked: readonly Connection[];
 }
 
+/** A server, as far as it has told who it is. */
+interface Known {
+  name?: string;
+  clustered?: boolean;
+  /** performance.now; undefined while it answers. */
+  silentSince: number | undefined;
+}
+
 interface Book {
   all(): Iterable<Live>;
   apply(live: Live, event: SandboxEvent): void;
@@ -45,8 +53,8 @@ export class Looks {
   readonly #book: Book;
   readonly #inbox: Inbox;
   readonly #due = new Set<Live>();
-  /** All servers that are known, and since when each is silent (performance.now). */
-  readonly #servers = new Map<string, number | undefined>();
+  /** All servers that are known, by id. */
+  readonly #servers = new Map<string, Known>();
   #learned = false;
   #running = false;
   #closed = false;
@@ -74,10 +82,13 @@ export class Looks {
     void this.#run();
   }
 
-  /** After the pool's own connection was away: what is known of connections is void, and a server that was started again has
-   * another id. Who would wait for the old one would learn of no loss before that counts as gone. */
+  /** After the pool's own connection was away: what is known of connections is void. One that was alone and does not answer
+   * was started again, and has another id: who would wait for the old one would learn of no loss before that counts as gone.
+   * Those of a cluster are waited for: what broke our connection may have cut one off from the others, with all its daemons. */
   anew(): void {
-    this.#servers.clear();
+    for (const [server, { clustered }] of this.#servers) {
+      if (clustered !== true) this.#servers.delete(server);
+    }
     this.#learned = false;
     void this.#run();
     this.#sweepLater(1);
@@ -85,7 +96,7 @@ export class Looks {
 
   /** Of an advisory: one that has come since. */
   know(server: string): void {
-    if (!this.#servers.has(server)) this.#servers.set(server, undefined);
+    if (!this.#servers.has(server)) this.#servers.set(server, { silentSince: undefined });
   }
 
   /** All servers; undefined before any has answered. */
@@ -148,7 +159,9 @@ export class Looks {
 
   /** Whether it is to be asked again for how long a server has been silent. */
   #silence(unanswered: number): boolean {
-    return unanswered === 0 && [...this.#servers.values()].some((since) => since !== undefined);
+    return (
+      unanswered === 0 && [...this.#servers.values()].some(({ silentSince }) => silentSince !== undefined)
+    );
   }
 
   #unanswered({ live, asked }: Look, times: number): void {
@@ -204,18 +217,26 @@ export class Looks {
     return open.filter((before) => later.some((now) => isSame(now, before) && now.said > before.said));
   }
 
-  /** Ends the connections of those that have been silent for too long. */
+  /** Ends the connections of those that have been silent for too long, and of those that were started again. */
   #count(there: Answers): void {
     const now = performance.now();
-    for (const [server, since] of this.#servers) {
-      if (there.has(server)) this.#servers.set(server, undefined);
-      else if (since === undefined) this.#servers.set(server, now);
-      else if (now - since >= this.#core.limits.serverGoneMs) {
-        this.#servers.delete(server);
-        this.#core.log.warn({ server }, "a NATS server has been silent for too long: it counts as gone");
-        for (const live of [...this.#book.all()]) this.#apply(live, { type: "server_gone", server });
+    const names = new Set([...there.keys()].map((server) => this.#servers.get(server)?.name));
+    for (const [server, known] of this.#servers) {
+      const { name, silentSince } = known;
+      if (there.has(server)) known.silentSince = undefined;
+      else if (name !== undefined && names.has(name)) {
+        this.#gone(server, name, "a NATS server was started again: the one before is gone");
+      } else if (silentSince === undefined) known.silentSince = now;
+      else if (now - silentSince >= this.#core.limits.serverGoneMs) {
+        this.#gone(server, name, "a NATS server has been silent for too long: it counts as gone");
       }
     }
+  }
+
+  #gone(server: string, name: string | undefined, why: string): void {
+    this.#servers.delete(server);
+    this.#core.log.warn({ server, name }, why);
+    for (const live of [...this.#book.all()]) this.#apply(live, { type: "server_gone", server });
   }
 
   #apply(live: Live, event: SandboxEvent): void {
@@ -234,8 +255,10 @@ export class Looks {
         const answer = parseConnections(data);
         if (answer === undefined) return;
         // Also of those that answer too late: a server that is new.
-        this.know(answer.server);
-        answers.set(answer.server, answer.open);
+        const { id, name, clustered } = answer.server;
+        this.know(id);
+        Object.assign(this.#servers.get(id) ?? {}, { name, clustered });
+        answers.set(id, answer.open);
         if (expected?.every((server) => answers.has(server)) === true) resolve(answers);
       });
       after(withinMs, () => {
