@@ -28,7 +28,9 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
       group: () => commands.groups()?.take(),
     }),
   );
-  const files = lazyFiles(async () => (await import("./files/files.ts")).createFiles({ cwd }));
+  const files = lazyFiles(async () =>
+    (await import("./files/files.ts")).createFiles({ cwd, folders: engine.folders }),
+  );
   const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd, engine }));
   const ports = new Ports();
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
@@ -98,6 +100,7 @@ function lazyTrees(load: () => Promise<Trees>): Trees {
     watch: async (request) => (await trees()).watch(request),
     changes: async (request) => (await trees()).changes(request),
     endWatch: async (transfer) => (await loading)?.endWatch(transfer) ?? false,
+    beneath: (root) => lazyTrees(async () => (await trees()).beneath(root)),
     close: () => void loading?.then((loaded) => loaded.close()),
   };
 }
@@ -117,5 +120,6 @@ function lazyFiles(load: () => Promise<Files>): Files {
     rename: async (from, to) => (await files()).rename(from, to),
     pack: async (path) => (await files()).pack(path),
     unpack: async (path, owner) => (await files()).unpack(path, owner),
+    beneath: (root) => lazyFiles(async () => (await files()).beneath(root)),
   };
 }

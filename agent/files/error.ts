@@ -1,4 +1,5 @@
 // From a system call's errno to a FileError: what was tried, on which path, why it failed and what helps.
+import { getSystemErrorName } from "node:util";
 import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.ts";
 
 /** What people need to know about the errnos that files give; others are told by their name alone. */
@@ -50,4 +51,10 @@ export async function withPath<T>(doing: string, path: string, act: () => Promis
   } catch (thrown) {
     throw toFileError(doing, path, thrown);
   }
+}
+
+/** Of a call of the engine's that gave this negative number. */
+export function errno(result: number): Error {
+  const code = getSystemErrorName(result);
+  return Object.assign(new Error(code), { code });
 }

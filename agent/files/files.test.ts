@@ -43,7 +43,9 @@ test.if(process.getuid?.() === 0)(
     writeFileSync(path, "old", { mode: 0o640 });
     chownSync(path, 4321, 4321);
     const script = `const { openForWriting } = await import(${JSON.stringify(join(import.meta.dir, "write.ts"))});
-      const sink = await openForWriting(${JSON.stringify(path)}, { append: false, parents: true, fsync: false });
+      const { openGround } = await import(${JSON.stringify(join(import.meta.dir, "ground.ts"))});
+      const options = { path: ${JSON.stringify(path)}, append: false, parents: true, fsync: false };
+      const sink = await openForWriting(openGround("/"), options);
       await sink.write(Buffer.from("new"));
       await sink.finish();`;
     const child = Bun.spawn(["unshare", "--user", "--map-root-user", process.execPath, "-e", script], {

@@ -1,46 +1,61 @@
 // Files of executor.ts on the real file system: paths, and one line per operation.
-import { chmod, mkdir, rename } from "node:fs/promises";
+import { rename } from "node:fs/promises";
+import { errnoOf } from "../../broker/contract/index.ts";
 import type { Files } from "../../broker/endpoint/executor.ts";
+import type { Folders } from "../native/folders.ts";
 import { withPath } from "./error.ts";
+import { type Ground, groundBeneath, makeFolderAt, namesFolder, openGround, withEntry } from "./ground.ts";
 import { openPack } from "./pack.ts";
 import { openForReading } from "./read.ts";
 import { removePath } from "./remove.ts";
 import { listFolder, statPath } from "./stat.ts";
 import { openUnpack } from "./unpack.ts";
-import { makeParents, openForWriting } from "./write.ts";
+import { openForWriting } from "./write.ts";
 
 export interface FilesOptions {
   /** Where relative paths start: the sandbox's working folder. */
   cwd: string;
+  /** The engine's. Without it paths beneath a root are resolved more slowly. */
+  folders?: Folders;
 }
 
 /** All of it throws FileError with the errno's name as reason. Paths are resolved by the kernel, so that `a/..` behind
  * a symlink `a` means what it means to a program. */
-export function createFiles(options: FilesOptions): Files {
-  const full = (path: string): string => (path.startsWith("/") ? path : `${options.cwd}/${path}`);
-  return {
-    read: (request) =>
-      withPath("read", request.path, () =>
-        openForReading(full(request.path), request.offset, request.length),
-      ),
-    write: (write) => withPath("write", write.path, () => openForWriting(full(write.path), write)),
-    stat: (path, follow) => withPath("stat", path, () => statPath(full(path), path, follow)),
-    list: (path, after, limit) => withPath("list", path, () => listFolder(full(path), after, limit)),
-    remove: (path, recursive, missingOk, signal) =>
-      withPath("remove", path, () => removePath(full(path), path, recursive, missingOk, signal)),
-    mkdir: (path, mode, parents) => withPath("make the folder", path, () => make(full(path), mode, parents)),
-    rename: (from, to) => withPath("rename", `${from} to ${to}`, () => rename(full(from), full(to))),
-    pack: (path) => withPath("pack", path, () => openPack(full(path), path)),
-    unpack: (path, owner) => withPath("unpack into", path, () => openUnpack(full(path), path, owner)),
-  };
-}
+export const createFiles = ({ cwd, folders }: FilesOptions): Files => filesOn(openGround(cwd), folders);
 
-/** With `parents`, missing folders on the way are made and an existing folder is fine, as mkdir -p. A mode is that of
- * the new folder exactly; the umask does not touch it. */
-async function make(path: string, mode: number | undefined, parents: boolean): Promise<void> {
-  if (parents) await makeParents(path);
-  let made = true;
-  if (parents) made = (await mkdir(path, { recursive: true })) !== undefined;
-  else await mkdir(path);
-  if (made && mode !== undefined) await chmod(path, mode);
+function filesOn(ground: Ground, folders: Folders | undefined): Files {
+  return {
+    read: ({ path, offset, length }) =>
+      withPath("read", path, () =>
+        ground.target(path, (at) =>
+          openForReading(at, path, { offset, ...(length !== undefined && { length }) }),
+        ),
+      ),
+    write: (write) => withPath("write", write.path, () => openForWriting(ground, write)),
+    stat: (path, follow) =>
+      withPath("stat", path, () =>
+        follow || namesFolder(path)
+          ? ground.target(path, (at) => statPath(at, path, true))
+          : withEntry(ground, path, (at) => statPath(at, path, false)),
+      ),
+    list: (path, after, limit) =>
+      withPath("list", path, () => ground.target(path, (at) => listFolder(at, after, limit))),
+    remove: (path, recursive, missingOk, signal) =>
+      withPath("remove", path, async () => {
+        try {
+          await withEntry(ground, path, (at) => removePath(at, path, recursive, signal));
+        } catch (thrown) {
+          if (!missingOk || errnoOf(thrown) !== "ENOENT") throw thrown;
+        }
+      }),
+    mkdir: (path, mode, parents) =>
+      withPath("make the folder", path, () => makeFolderAt(ground, path, mode, parents)),
+    rename: (from, to) =>
+      withPath("rename", `${from} to ${to}`, () =>
+        withEntry(ground, from, (old) => withEntry(ground, to, (at) => rename(old, at))),
+      ),
+    pack: (path) => withPath("pack", path, () => ground.target(path, (at) => openPack(at, path))),
+    unpack: (path, owner) => withPath("unpack into", path, () => openUnpack(ground, path, owner)),
+    beneath: (root) => filesOn(groundBeneath(ground, root, folders), folders),
+  };
 }

@@ -10,12 +10,12 @@ export async function openToRead(path: string | Buffer, flags = 0): Promise<File
   return await open(path, constants.O_RDONLY | UNWAITING | flags);
 }
 
-/** A regular file and nothing else; `doing` is a verb: "hash". Throws FileError. */
-export async function openFile(doing: string, path: string): Promise<FileHandle> {
+/** A regular file and nothing else; `doing` is a verb: "hash", `shown` the path as it was asked for. Throws FileError. */
+export async function openFile(doing: string, path: string, shown = path): Promise<FileHandle> {
   const file = await openToRead(path);
   try {
     const type = typeOf(await file.stat());
-    if (type !== "file") throw noContent(doing, path, type);
+    if (type !== "file") throw noContent(doing, shown, type);
     return file;
   } catch (thrown) {
     await file.close();
@@ -25,9 +25,9 @@ export async function openFile(doing: string, path: string): Promise<FileHandle>
 
 /** Before opening, where nobody has looked yet: a fifo's writer, who waits for a reader, would find one, and then that it
  * is gone (SIGPIPE). Throws FileError. */
-export async function refusePipes(doing: string, path: string): Promise<void> {
+export async function refusePipes(doing: string, path: string, shown = path): Promise<void> {
   const type = typeOf(await stat(path));
-  if (type === "fifo" || type === "socket") throw noContent(doing, path, type);
+  if (type === "fifo" || type === "socket") throw noContent(doing, shown, type);
 }
 
 /** That what is at `path`, of that type, cannot be read like a file. */

@@ -231,7 +231,7 @@ class PackSource implements ByteSource {
 }
 
 /** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
- * relative to it; of a file that one entry. Sockets, fifos and devices are left out, and told. Throws FileError. */
+ * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and devices are left out, and told. Throws FileError. */
 export async function openPack(path: string, shown: string): Promise<ByteSource> {
   const stats = await stat(path);
   const walk = new Walk();
@@ -240,7 +240,9 @@ export async function openPack(path: string, shown: string): Promise<ByteSource>
     await walk.enter(folder, Buffer.alloc(0));
     return new PackSource(walk, shown, undefined);
   }
-  const piece = stats.isFile() ? await walk.filePiece(path, Buffer.from(basename(resolve(path)))) : undefined;
+  const piece = stats.isFile()
+    ? await walk.filePiece(path, Buffer.from(basename(resolve(shown))))
+    : undefined;
   if (piece === undefined)
     throw fileFault("EINVAL", `cannot pack ${shown}: it is neither a file nor a folder`);
   return new PackSource(walk, shown, piece);

@@ -45,20 +45,24 @@ class FileSource implements ByteSource {
   }
 }
 
-/** Opens `path` from byte `offset` on, at most `length` bytes. Throws FileError: folders, pipes and sockets have no
- * content to read, and a device has no end, so it needs a length. */
-export async function openForReading(path: string, offset: number, length?: number): Promise<ByteSource> {
-  await refusePipes("read", path);
+/** Opens `path` from byte `offset` on, at most `length` bytes; `shown` is the path as it was asked for. Throws FileError:
+ * folders, pipes and sockets have no content to read, and a device has no end, so it needs a length. */
+export async function openForReading(
+  path: string,
+  shown: string,
+  { offset, length }: { offset: number; length?: number },
+): Promise<ByteSource> {
+  await refusePipes("read", path, shown);
   const file = await openToRead(path);
   try {
     const stats = await file.stat();
     const type = typeOf(stats);
     const positioned = type === "file" || type === "block";
-    if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", path, type);
+    if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", shown, type);
     if (!positioned && offset > 0)
-      throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
+      throw fileFault("ESPIPE", `cannot read ${shown} from ${offset} on: a device has no positions`);
     return new FileSource(file, {
-      path,
+      path: shown,
       position: positioned ? offset : null,
       length: length ?? Number.POSITIVE_INFINITY,
       // /proc says 0 whatever the file holds, and a block device has none here.

@@ -54,7 +54,6 @@ export async function removePath(
   path: string,
   shown: string,
   recursive: boolean,
-  missingOk: boolean,
   signal: AbortSignal,
 ): Promise<void> {
   // "link/" would be the folder behind the link.
@@ -62,19 +61,14 @@ export async function removePath(
   const name = basename(bare);
   if (bare === "" || name === ".." || /(^|\/)\.\/*$/.test(shown))
     throw fileFault("EINVAL", `cannot remove ${shown}: name a file or folder, not "/", "." or ".."`);
+  const stats = await lstat(bare);
+  if (!stats.isDirectory()) return await unlink(bare);
+  if (!recursive)
+    throw fileFault("EISDIR", `cannot remove ${shown}: it is a folder; ask for recursive removal`);
+  const parent = await Folder.open(dirname(bare));
   try {
-    const stats = await lstat(bare);
-    if (!stats.isDirectory()) return await unlink(bare);
-    if (!recursive)
-      throw fileFault("EISDIR", `cannot remove ${shown}: it is a folder; ask for recursive removal`);
-    const parent = await Folder.open(dirname(bare));
-    try {
-      await removeTree(parent, Buffer.from(name), signal);
-    } finally {
-      await parent.close();
-    }
-  } catch (thrown) {
-    if (missingOk && errnoOf(thrown) === "ENOENT") return;
-    throw thrown;
+    await removeTree(parent, Buffer.from(name), signal);
+  } finally {
+    await parent.close();
   }
 }

@@ -1,6 +1,5 @@
 // A tar stream into a folder, entry by entry as it comes: memory does not grow with the archive.
 import { once } from "node:events";
-import { mkdir } from "node:fs/promises";
 import { extract } from "tar-stream";
 import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.ts";
 import { archiveEntry, NAME_ENCODING } from "../../broker/contract/tar/entry.ts";
@@ -8,6 +7,7 @@ import type { ByteSink } from "../../broker/endpoint/executor.ts";
 import { Destination } from "./destination.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
+import type { Ground } from "./ground.ts";
 
 /** So much may wait in the parser; a part of a transfer is at most this long. */
 const WATER_MARK_BYTES = 256 * 1024;
@@ -113,12 +113,13 @@ class UnpackSink implements ByteSink {
  * gets those that the archive has of it (as "./"). `owner` keeps the archive's uid and gid (needs root). What was
  * unpacked before an error stays, whole file by whole file. Throws FileError; with `started: "no"` where nothing was
  * written. */
-export async function openUnpack(path: string, shown: string, owner: boolean): Promise<ByteSink> {
+export async function openUnpack(ground: Ground, path: string, owner: boolean): Promise<ByteSink> {
   try {
-    const made = (await mkdir(path, { recursive: true })) !== undefined;
-    return new UnpackSink(new Destination(await Folder.open(path), { owner, made }), shown);
+    const made = await ground.makeFolders(path);
+    const folder = await ground.target(path, (at) => Folder.open(at));
+    return new UnpackSink(new Destination(folder, { owner, made }), path);
   } catch (thrown) {
-    throw nothingWritten(toFileError("unpack into", shown, thrown));
+    throw nothingWritten(toFileError("unpack into", path, thrown));
   }
 }
 

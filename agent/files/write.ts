@@ -1,11 +1,12 @@
 // Writing a file so that nobody sees half of it: into a hidden file beside it, which takes its place at the end.
 import { constants, type Stats } from "node:fs";
-import { type FileHandle, lstat, mkdir, open, readlink, rename, rm } from "node:fs/promises";
+import { type FileHandle, lstat, open, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import type { ByteSink, WriteOptions } from "../../broker/endpoint/executor.ts";
 import { draftName } from "./draft.ts";
 import { fileFault, toFileError } from "./error.ts";
+import { type Ground, type Held, makeParents } from "./ground.ts";
 import { openToRead } from "./open.ts";
 import { UNWAITING } from "./unwaiting.ts";
 import { writeAll } from "./write-all.ts";
@@ -17,21 +18,38 @@ const COPY_BYTES = 256 * 1024;
 /** What a new file gets where the request names no mode: as open(2) would, by the daemon's umask. */
 const newFileMode = (): number => 0o666 & ~process.umask();
 
+/** What stands there; of a symlink the path that it has; undefined where nothing is. */
+async function lookAt({ at }: Held): Promise<Stats | string | undefined> {
+  try {
+    const stats = await lstat(at);
+    return stats.isSymbolicLink() ? await readlink(at) : stats;
+  } catch (thrown) {
+    if (errnoOf(thrown) !== "ENOENT") throw thrown;
+    return undefined;
+  }
+}
+
+interface Target {
+  /** As links lead to it. */
+  asked: string;
+  held: Held;
+  stats: Stats | undefined;
+}
+
 /** Where a write to `path` ends up: behind the symlinks that it consists of, whether or not the last one's target
  * exists. (Replacing the link itself would turn /etc/resolv.conf, say, into a file of its own.) */
-async function followLinks(path: string): Promise<{ path: string; stats: Stats | undefined }> {
-  let at = path;
+async function followLinks(ground: Ground, path: string): Promise<Target> {
+  let asked = path;
   for (let links = 0; links < MAX_SYMLINKS; links++) {
-    let stats: Stats;
-    try {
-      stats = await lstat(at);
-    } catch (thrown) {
-      if (errnoOf(thrown) !== "ENOENT") throw thrown;
-      return { path: at, stats: undefined };
-    }
-    if (!stats.isSymbolicLink()) return { path: at, stats };
-    const target = await readlink(at);
-    at = target.startsWith("/") ? target : `${dirname(at)}/${target}`;
+    const held = await ground.hold(asked);
+    const found = await lookAt(held).catch(async (thrown: unknown) => {
+      await held.release();
+      throw thrown;
+    });
+    if (typeof found !== "string") return { asked, held, stats: found };
+    await held.release();
+    const target = asked.endsWith("/") ? `${found}/` : found;
+    asked = target.startsWith("/") ? target : `${dirname(asked)}/${target}`;
   }
   throw fileFault("ELOOP", `cannot write ${path}: symbolic links lead in a circle (ELOOP)`);
 }
@@ -67,13 +85,13 @@ async function setTime(file: FileHandle, options: WriteOptions): Promise<void> {
 /** Appends, and writes to what cannot be replaced (a device, a file of /proc): nothing happens before the end. */
 class DirectSink implements ByteSink {
   readonly #options: WriteOptions;
-  readonly #path: string;
+  readonly #held: Held;
   readonly #replaced: Stats | undefined;
   readonly #parts: Uint8Array[] = [];
 
-  constructor(options: WriteOptions, path: string, replaced: Stats | undefined) {
+  constructor(options: WriteOptions, held: Held, replaced: Stats | undefined) {
     this.#options = options;
-    this.#path = path;
+    this.#held = held;
     this.#replaced = replaced;
   }
 
@@ -84,8 +102,9 @@ class DirectSink implements ByteSink {
   async finish(): Promise<void> {
     const { path, append, fsync, mode } = this.#options;
     try {
-      const flags = O_WRONLY | O_CREAT | UNWAITING | (append ? O_APPEND : 0);
-      const file = await open(this.#path, flags, mode ?? 0o666);
+      // Links were followed: one that has come there since may lead out of a root.
+      const flags = O_WRONLY | O_CREAT | O_NOFOLLOW | UNWAITING | (append ? O_APPEND : 0);
+      const file = await open(this.#held.at, flags, mode ?? 0o666);
       try {
         await writeAll(file, Buffer.concat(this.#parts));
         if (this.#replaced === undefined || mode !== undefined || this.#options.uid !== undefined)
@@ -97,18 +116,21 @@ class DirectSink implements ByteSink {
       }
     } catch (thrown) {
       throw toFileError(append ? "append to" : "write", path, thrown);
+    } finally {
+      await this.#held.release();
     }
   }
 
   async abort(): Promise<void> {
     this.#parts.length = 0;
+    await this.#held.release();
   }
 }
 
 /** A new or replaced regular file. */
 class ReplacingSink implements ByteSink {
   readonly #options: WriteOptions;
-  readonly #target: string;
+  readonly #held: Held;
   readonly #draft: string;
   readonly #replaced: Stats | undefined;
   readonly #file: FileHandle;
@@ -116,13 +138,13 @@ class ReplacingSink implements ByteSink {
 
   constructor(
     options: WriteOptions,
-    target: string,
+    held: Held,
     draft: string,
     replaced: Stats | undefined,
     file: FileHandle,
   ) {
     this.#options = options;
-    this.#target = target;
+    this.#held = held;
     this.#draft = draft;
     this.#replaced = replaced;
     this.#file = file;
@@ -140,7 +162,8 @@ class ReplacingSink implements ByteSink {
       this.#open = false;
       await this.#file.close();
       await this.#place();
-      if (this.#options.fsync) await syncFolder(dirname(this.#target));
+      if (this.#options.fsync) await syncFolder(dirname(this.#held.at));
+      await this.#held.release();
     });
   }
 
@@ -150,15 +173,16 @@ class ReplacingSink implements ByteSink {
       await this.#file.close();
     }
     await rm(this.#draft, { force: true });
+    await this.#held.release();
   }
 
   async #place(): Promise<void> {
     try {
-      await rename(this.#draft, this.#target);
+      await rename(this.#draft, this.#held.at);
     } catch (thrown) {
       // A file that is itself a mount point (/etc/hosts in a pod) cannot be replaced, only rewritten.
       if (errnoOf(thrown) !== "EBUSY" || this.#replaced === undefined) throw thrown;
-      await copyInto(this.#draft, this.#target);
+      await copyInto(this.#draft, this.#held.at);
       await rm(this.#draft, { force: true });
     }
   }
@@ -175,7 +199,7 @@ class ReplacingSink implements ByteSink {
 
 async function copyInto(from: string, to: string): Promise<void> {
   await using source = await openToRead(from, O_NOFOLLOW);
-  await using target = await open(to, O_WRONLY | O_TRUNC | UNWAITING);
+  await using target = await open(to, O_WRONLY | O_TRUNC | O_NOFOLLOW | UNWAITING);
   const buffer = Buffer.allocUnsafeSlow(COPY_BYTES);
   for (;;) {
     const { bytesRead } = await source.read(buffer, 0, COPY_BYTES, null);
@@ -189,35 +213,30 @@ async function syncFolder(path: string): Promise<void> {
   await folder.sync();
 }
 
-/** mkdir -p of what leads to `path`; a file on the way is ENOTDIR, not the EEXIST that mkdir(2) makes of it. */
-export async function makeParents(path: string): Promise<void> {
+/** Begins a write. Until `finish` nothing is visible at the path (an append and a write to a device take one part,
+ * kept in memory). A symlink is written through. Throws FileError. */
+export async function openForWriting(ground: Ground, options: WriteOptions): Promise<ByteSink> {
+  const { path } = options;
+  if (options.parents) await makeParents(ground, path);
+  const target = await followLinks(ground, path);
   try {
-    await mkdir(dirname(path), { recursive: true });
+    return await openTarget(target, options);
   } catch (thrown) {
-    if (errnoOf(thrown) !== "EEXIST") throw thrown;
-    throw fileFault("ENOTDIR", `cannot make the folders of ${path}: a part of the path is a file (ENOTDIR)`);
+    await target.held.release();
+    throw thrown;
   }
 }
 
-/** Files of kernel file systems cannot be replaced by a rename, nor can their folders hold a draft. */
-const KERNEL_FOLDER = /^\/(proc|sys)(\/|$)/;
-
-/** Begins a write. Until `finish` nothing is visible at the path (an append and a write to a device take one part,
- * kept in memory). A symlink is written through. Throws FileError. */
-export async function openForWriting(path: string, options: WriteOptions): Promise<ByteSink> {
-  if (options.parents) await makeParents(path);
-  const target = await followLinks(path);
-  const { stats } = target;
-  if (stats?.isDirectory() || target.path.endsWith("/"))
+async function openTarget({ asked, held, stats }: Target, options: WriteOptions): Promise<ByteSink> {
+  const { path } = options;
+  if (stats?.isDirectory() || asked.endsWith("/"))
     throw fileFault("EISDIR", `cannot write ${path}: it is a folder; name a file in it`);
   if (stats?.isFIFO() || stats?.isSocket())
     throw fileFault("EINVAL", `cannot write ${path}: it is a pipe or socket; write to it with a command`);
   const replaceable = stats === undefined || stats.isFile();
-  if (options.append || !replaceable || KERNEL_FOLDER.test(target.path))
-    return new DirectSink(options, target.path, stats);
-  const folder = dirname(target.path);
-  const draft = `${folder}/${draftName()}`;
+  if (options.append || !replaceable || held.isKernels) return new DirectSink(options, held, stats);
+  const draft = `${dirname(held.at)}/${draftName()}`;
   // 0600 until it has its owner: what is half written is nobody else's to read.
   const file = await open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
-  return new ReplacingSink(options, target.path, draft, stats, file);
+  return new ReplacingSink(options, held, draft, stats, file);
 }

@@ -11,6 +11,12 @@
 #include <sys/un.h>
 
 #define OVERLAY 0x794c7630  // OVERLAYFS_SUPER_MAGIC of linux/magic.h
+// Of linux/openat2.h and asm/unistd.h, which a compiler's machine may have of before Linux 5.6.
+#define OPENAT2 437
+#define NO_MAGIC_LINKS 0x2
+#define NO_LINKS 0x4
+#define BENEATH 0x8
+#define BENEATH_TRIES 64  // a microsecond each
 
 static void on_sigchld(int s) {
   (void)s;
@@ -209,6 +215,20 @@ EXPORT int engine_folder(const char *path, int follow, uint32_t about[2]) {
   if (info.st_nlink > 1 || fstatfs(fd, &system) || system.f_type != OVERLAY) return fd;
   close(fd);
   return -EAGAIN;
+}
+
+/** A descriptor (O_PATH) of what `path` leads to without leaving the folder `root`, openat2(2); without `links` no symlink is
+ * followed at all. -errno: EXDEV where it would leave, ENOSYS before Linux 5.6, EPERM under a filter of calls that does not know
+ * it, EAGAIN where renames elsewhere keep the kernel from telling what ".." leads to. */
+EXPORT int engine_beneath(int root, const char *path, int links) {
+  struct {
+    uint64_t flags, mode, resolve;
+  } how = {O_PATH | O_CLOEXEC, 0, BENEATH | NO_MAGIC_LINKS | (links ? 0 : NO_LINKS)};
+  for (int tries = 1;; tries++) {
+    long fd = syscall(OPENAT2, root, path, &how, sizeof how);
+    if (fd >= 0) return (int)fd;
+    if (errno != EAGAIN || tries == BENEATH_TRIES) return -errno;
+  }
 }
 
 /** Bytes of further entries, as of getdents64(2); 0: there are no more; -errno. After these the folder is closed. */

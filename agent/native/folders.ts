@@ -1,5 +1,5 @@
-// What the engine's library does with folders: their entries, and what changes in them. Each call returns at once, where a
-// disk does; a negative answer is an errno.
+// What the engine's library does with folders: their entries, what changes in them, and paths that do not leave them. Each
+// call returns at once, where a disk does; a negative answer is an errno.
 import { type Pointer, ptr } from "bun:ffi";
 import type { Library } from "./library.ts";
 
@@ -44,6 +44,13 @@ export class Folders {
    * errno, the descriptor is closed; whoever ends before closes it. */
   entries(fd: number, into: Buffer): number {
     return this.#native.engine_entries(fd, ptr(into), into.length);
+  }
+
+  /** A descriptor (O_PATH) of what `path` leads to, which does not leave the folder that `root` is open for, openat2(2);
+   * with `links` false no symlink is followed. EXDEV: it would leave; ENOSYS, EPERM, EAGAIN: the kernel cannot tell. */
+  beneath(root: number, path: string, links: boolean): number {
+    const at = this.#placed(path);
+    return at === undefined ? ENAMETOOLONG : this.#native.engine_beneath(root, at, links ? 1 : 0);
   }
 
   /** Where a path lies for the next call; undefined for one that is longer than the kernel takes. (A new buffer for each

@@ -1,7 +1,7 @@
 // What is in a folder, in pieces: one of very many entries keeps nobody waiting.
 import { closeSync } from "node:fs";
 import { readdir } from "node:fs/promises";
-import { getSystemErrorName } from "node:util";
+import { errno } from "../files/error.ts";
 import type { Folders } from "../native/folders.ts";
 
 /** Some 1,000 entries. */
@@ -94,10 +94,4 @@ async function readByThread({ path, all, tell, breathe }: EntriesOptions): Promi
     if (breath !== undefined) await breath;
   }
   return 0;
-}
-
-/** Of a call that gave this negative number. */
-export function errno(result: number): Error {
-  const code = getSystemErrorName(result);
-  return Object.assign(new Error(code), { code });
 }

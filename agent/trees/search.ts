@@ -22,10 +22,11 @@ export interface Needle {
  * the file's end. Throws the errors of open(2) and read(2). */
 export async function searchFile(
   path: string,
+  shown: string,
   needle: Needle,
   tell: (line: number, text: string) => boolean,
 ): Promise<boolean> {
-  await using file = await openFile("search", path);
+  await using file = await openFile("search", path, shown);
   const wanted = needle.ignoreCase ? needle.text.toLowerCase() : needle.text;
   const bytes = Buffer.from(needle.text);
   let rest = Buffer.alloc(0);
@@ -50,7 +51,7 @@ export async function searchFile(
       if (lines.at(-1) === "") lines.pop();
       for (const [i, text] of lines.entries()) {
         const at = (needle.ignoreCase ? text.toLowerCase() : text).indexOf(wanted);
-        if (at >= 0 && !tell(line + i, shown(text, at))) return false;
+        if (at >= 0 && !tell(line + i, cutOut(text, at))) return false;
       }
     }
     line += countLines(whole);
@@ -64,7 +65,7 @@ function countLines(data: Buffer): number {
   return count;
 }
 
-function shown(text: string, at: number): string {
+function cutOut(text: string, at: number): string {
   if (text.length <= SHOWN_CHARACTERS) return text;
   const from = Math.max(0, Math.min(at - SHOWN_CHARACTERS / 4, text.length - SHOWN_CHARACTERS));
   return text.slice(from, from + SHOWN_CHARACTERS);

@@ -9,8 +9,10 @@ import {
 } from "../../broker/contract/index.ts";
 import type { Attributes, Trees } from "../../broker/endpoint/executor.ts";
 import { fileFault, withPath } from "../files/error.ts";
+import { type Ground, groundBeneath, namesFolder, openGround, withEntry } from "../files/ground.ts";
 import { openFile, refusePipes } from "../files/open.ts";
 import type { Engine } from "../native/engine.ts";
+import type { Folders } from "../native/folders.ts";
 import { type Match, searchFile } from "./search.ts";
 import { walk } from "./walk.ts";
 import { Watches } from "./watches.ts";
@@ -27,31 +29,47 @@ export interface TreesOptions {
   engine: Engine;
   /** A watch that nobody asks for this long ends. */
   watchIdleMs?: number;
+  /** What resolves paths beneath a root: the engine's, or component by component. */
+  beneath?: Folders | "walk";
 }
 
-export function createTrees({ cwd, engine, watchIdleMs = 60_000 }: TreesOptions): Trees {
-  const full = (path: string): string => (path.startsWith("/") ? path : `${cwd}/${path}`);
+export function createTrees({
+  cwd,
+  engine,
+  watchIdleMs = 60_000,
+  beneath = engine.folders,
+}: TreesOptions): Trees {
   const watches = new Watches(engine, watchIdleMs);
+  return treesOn(openGround(cwd), beneath === "walk" ? undefined : beneath, watches);
+}
+
+function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches): Trees {
   return {
-    hash: (path, signal) => withPath("hash", path, () => hashFile(full(path), signal)),
+    hash: (path, signal) =>
+      withPath("hash", path, () => ground.target(path, (at) => hashFile(at, path, signal))),
     setAttributes: (attributes) =>
-      withPath("set attributes of", attributes.path, () => apply(full(attributes.path), attributes)),
+      withPath("set attributes of", attributes.path, () => setAttributes(ground, attributes)),
     glob: (request) =>
-      withPath("glob in", request.path, () => glob({ ...request, root: full(request.path) })),
+      withPath("glob in", request.path, () =>
+        ground.target(request.path, (root) => glob({ ...request, ground, root })),
+      ),
     search: (request) =>
-      withPath("search in", request.path, () => search({ ...request, root: full(request.path) })),
+      withPath("search in", request.path, () =>
+        ground.target(request.path, (root) => search({ ...request, ground, root })),
+      ),
     watch: ({ path, recursive, transfer = newUuidV7(), signal }) =>
-      withPath("watch", path, () => watches.begin({ root: full(path), recursive, id: transfer, signal })),
+      withPath("watch", path, () => watches.begin({ ground, path, recursive, id: transfer, signal })),
     changes: ({ path, cursor, waitMs }) =>
-      withPath("watch", path, () => watches.next(full(path), cursor, waitMs)),
+      withPath("watch", path, () => watches.next(ground, path, cursor, waitMs)),
     endWatch: async (transfer) => watches.end(transfer),
+    beneath: (root) => treesOn(groundBeneath(ground, root, folders), folders, watches),
     close: () => watches.close(),
   };
 }
 
-async function hashFile(path: string, signal: AbortSignal): Promise<HashAnswer> {
-  await refusePipes("hash", path);
-  await using file = await openFile("hash", path);
+async function hashFile(path: string, shown: string, signal: AbortSignal): Promise<HashAnswer> {
+  await refusePipes("hash", path, shown);
+  await using file = await openFile("hash", path, shown);
   const hash = createHash("sha256");
   const part = Buffer.allocUnsafe(PART_BYTES);
   for (let size = 0; ; ) {
@@ -63,8 +81,14 @@ async function hashFile(path: string, signal: AbortSignal): Promise<HashAnswer> 
   }
 }
 
-async function apply(path: string, { mode, uid, gid, mtimeMs, follow }: Attributes): Promise<void> {
+async function setAttributes(ground: Ground, attributes: Attributes): Promise<void> {
+  const { path, follow, mode } = attributes;
   if (!follow && mode !== undefined) throw fileFault("EOPNOTSUPP", "a symlink has no mode of its own");
+  if (follow || namesFolder(path)) await ground.target(path, (at) => apply(at, attributes, true));
+  else await withEntry(ground, path, (at) => apply(at, attributes, false));
+}
+
+async function apply(path: string, { mode, uid, gid, mtimeMs }: Attributes, follow: boolean): Promise<void> {
   // Before the mode: changing the owner clears the set-uid bits. -1 leaves it, chown(2).
   if (uid !== undefined || gid !== undefined) await (follow ? chown : lchown)(path, uid ?? -1, gid ?? -1);
   if (mode !== undefined) await chmod(path, mode);
@@ -72,6 +96,7 @@ async function apply(path: string, { mode, uid, gid, mtimeMs, follow }: Attribut
 }
 
 interface GlobOptions {
+  ground: Ground;
   root: string;
   pattern: string;
   hidden: boolean;
@@ -80,12 +105,13 @@ interface GlobOptions {
   signal: AbortSignal;
 }
 
-async function glob({ root, pattern, hidden, after, limit, signal }: GlobOptions): Promise<GlobAnswer> {
+async function glob(asked: GlobOptions): Promise<GlobAnswer> {
+  const { ground, root, pattern, hidden, after, limit, signal } = asked;
   const matcher = new Bun.Glob(pattern);
   const until = performance.now() + MAX_TIME_MS;
   const paths: string[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  const options = { root, hidden, signal, ...(after === undefined ? {} : { after }) };
+  const options = { ground, root, hidden, signal, ...(after === undefined ? {} : { after }) };
   for await (const { path } of walk(options)) {
     if (path === "" || !matcher.match(path)) continue;
     room -= path.length;
@@ -96,6 +122,8 @@ async function glob({ root, pattern, hidden, after, limit, signal }: GlobOptions
 }
 
 interface SearchOptions {
+  ground: Ground;
+  path: string;
   root: string;
   text: string;
   ignoreCase: boolean;
@@ -106,21 +134,23 @@ interface SearchOptions {
 }
 
 async function search(options: SearchOptions): Promise<SearchAnswer> {
-  const { root, hidden, limit, files, signal } = options;
+  const { ground, root, hidden, limit, files, signal } = options;
   const matcher = files === undefined ? undefined : new Bun.Glob(files);
   const until = performance.now() + MAX_TIME_MS;
   const matches: Match[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  for await (const { path, full, type } of walk({ root, hidden, signal })) {
+  for await (const { path, reach, type } of walk({ ground, root, hidden, signal })) {
     const named = path === "";
     if ((type !== "file" && !named) || matcher?.match(path) === false) continue;
-    if (named) await refusePipes("search", full);
-    const whole = await searchFile(full, options, (line, text) => {
+    const shown = named ? options.path : path;
+    if (named) await refusePipes("search", root, shown);
+    const tell = (line: number, text: string): boolean => {
       room -= text.length + path.length;
       if (matches.length === limit || room < 0) return false;
       matches.push({ path, line, text });
       return true;
-    }).catch((thrown: unknown) => {
+    };
+    const whole = await reach((full) => searchFile(full, shown, options, tell)).catch((thrown: unknown) => {
       // What may not be read, or is gone by now, is left out; but of the one file that was named it is told.
       if (named || signal.aborted) throw thrown;
       return true;

@@ -2,15 +2,19 @@
 import type { Dirent } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
 import { errnoOf } from "../../broker/contract/index.ts";
+import type { Below, Ground } from "../files/ground.ts";
 
 export interface Found {
   /** Below the root, with slashes; empty for a root that is no folder. */
   path: string;
-  full: string;
+  /** `act` with a path by which the kernel finds it. */
+  reach: <T>(act: (full: string) => Promise<T>) => Promise<T>;
   type: "file" | "dir" | "other";
 }
 
 export interface WalkOptions {
+  ground: Ground;
+  /** What the ground gave for it. */
   root: string;
   /** Also names that begin with a dot. */
   hidden: boolean;
@@ -31,52 +35,61 @@ export async function* walk(options: WalkOptions): AsyncGenerator<Found, void, v
     if (errnoOf(thrown) !== "ENOTDIR") throw thrown;
   });
   if (stats === undefined) {
-    yield { path: "", full: root, type: (await stat(root)).isFile() ? "file" : "other" };
+    yield { path: "", reach: (act) => act(root), type: (await stat(root)).isFile() ? "file" : "other" };
     return;
   }
   const after = options.after === undefined ? [] : options.after.split("/");
-  yield* walkFolder(options, "", stats.dev, after, 0);
+  const below = await options.ground.below(root);
+  try {
+    yield* walkFolder({ ...options, below, device: stats.dev }, "", after, 0);
+  } finally {
+    await below.close();
+  }
+}
+
+interface FolderOptions extends WalkOptions {
+  below: Below;
+  /** Of the root. */
+  device: number;
 }
 
 async function* walkFolder(
-  options: WalkOptions,
+  options: FolderOptions,
   path: string,
-  device: number,
   after: readonly string[],
   depth: number,
 ): AsyncGenerator<Found, void, void> {
-  const full = path === "" ? options.root : `${options.root}/${path}`;
-  for (const entry of await entriesOf(full, depth === 0)) {
+  for (const entry of await entriesOf(options.below, path)) {
     options.signal.throwIfAborted();
     const { name } = entry;
     if (!options.hidden && name.startsWith(".")) continue;
     const [first, ...rest] = after;
     if (first !== undefined && name < first) continue;
-    const found = foundOf(options.root, path, entry);
+    const found = foundOf(options.below, path, entry);
     // The page before ended at this one, or below it.
     const passed = name === first;
     if (!passed) yield found;
     if (found.type !== "dir" || depth >= MAX_DEPTH) continue;
-    const same = await lstat(found.full).then(
-      (stats) => stats.isDirectory() && stats.dev === device,
+    const same = await options.below.stat(found.path).then(
+      (stats) => stats.isDirectory() && stats.dev === options.device,
       () => false,
     );
-    if (same) yield* walkFolder(options, found.path, device, passed ? rest : [], depth + 1);
+    if (same) yield* walkFolder(options, found.path, passed ? rest : [], depth + 1);
   }
 }
 
-function foundOf(root: string, folder: string, entry: Dirent): Found {
+function foundOf(below: Below, folder: string, entry: Dirent): Found {
   const path = folder === "" ? entry.name : `${folder}/${entry.name}`;
   const type = entry.isFile() ? "file" : entry.isDirectory() ? "dir" : "other";
-  return { path, full: `${root}/${path}`, type };
+  return { path, reach: (act) => below.reach(path, act), type };
 }
 
-async function entriesOf(folder: string, isRoot: boolean): Promise<Dirent[]> {
+async function entriesOf(below: Below, path: string): Promise<Dirent[]> {
   try {
-    const entries = await readdir(folder, { withFileTypes: true });
+    const entries = await below.reach(path, (full) => readdir(full, { withFileTypes: true }));
     return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   } catch (thrown) {
-    if (isRoot) throw thrown;
+    if (path === "") throw thrown;
     return [];
   }
 }

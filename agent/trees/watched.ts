@@ -1,13 +1,17 @@
 // A folder and all below it, each folder with a watch of the kernel's: begun, and kept, in pieces, so that other requests
 // come between. What is there decides, not what events say has happened: of a folder that came or went it is looked
 // whether it is there, so that their order does not matter.
-import { realpath, stat } from "node:fs/promises";
+import type { Stats } from "node:fs";
+import { realpath } from "node:fs/promises";
 import { basename } from "node:path";
 import { CanceledError, NotFoundError } from "../../broker/contract/index.ts";
-import { type Entries, errno } from "./entries.ts";
+import { errno } from "../files/error.ts";
+import type { Ground } from "../files/ground.ts";
+import type { Entries } from "./entries.ts";
 import { Folder, type Tree } from "./folder.ts";
-import { GONE, IN, type Inotify, isShort } from "./inotify.ts";
+import { IN, type Inotify, isShort } from "./inotify.ts";
 import { Mounted } from "./mounted.ts";
+import { Reach } from "./reach.ts";
 
 /** Without a breath. */
 const SLICE_MS = 2;
@@ -29,7 +33,9 @@ export interface Seen {
 export interface WatchedOptions {
   inotify: Inotify;
   entries: Entries;
-  root: string;
+  ground: Ground;
+  /** Of the root. */
+  path: string;
   recursive: boolean;
 }
 
@@ -37,7 +43,8 @@ export class Watched implements Tree {
   readonly #inotify: Inotify;
   readonly #entries: Entries;
   readonly #seen: Seen;
-  readonly #base: string;
+  readonly #path: string;
+  readonly #reach: Reach;
   readonly #recursive: boolean;
   readonly #stop = new AbortController();
   #root: Folder | undefined;
@@ -54,24 +61,24 @@ export class Watched implements Tree {
   #looking = false;
   #breathedAt = 0;
 
-  constructor({ inotify, entries, root, recursive }: WatchedOptions, seen: Seen) {
+  constructor({ inotify, entries, ground, path, recursive }: WatchedOptions, seen: Seen) {
     this.#inotify = inotify;
     this.#entries = entries;
-    this.#base = root.replace(/\/+$/, "");
+    this.#path = path;
+    this.#reach = new Reach({ inotify, ground, path, signal: this.#stop.signal });
     this.#recursive = recursive;
     this.#seen = seen;
   }
 
   /** Resolves when all of it is watched. Throws FileError, errnos, and CanceledError where it was ended. */
   async begin(): Promise<void> {
-    const root = this.full("");
-    const isFolder = (await stat(root)).isDirectory();
-    this.#real = (await realpath(root)).replace(/^\/$/, "");
+    const { at, isFolder } = await this.#reach.open();
+    this.#real = (await realpath(at)).replace(/^\/$/, "");
     this.#mounted = new Mounted(this.#real);
-    const wd = await this.#watch(root, 0, this.#mounted.mayWait);
+    const wd = await this.#reach.watch(at, 0, this.#mounted.mayWait);
     if (wd < 0) throw errno(wd);
     this.#root = this.#hold(new Folder(this, "", wd));
-    if (!isFolder) this.#file = basename(root);
+    if (!isFolder) this.#file = basename(this.#path);
     if (isFolder && this.#recursive) {
       await this.#visit(this.#root, { tell: false, all: true });
       await this.#lookOnce();
@@ -85,6 +92,7 @@ export class Watched implements Tree {
     this.#stop.abort(new CanceledError("the watch was ended"));
     this.#looks.clear();
     if (this.#root !== undefined) void this.#let(this.#root);
+    this.#reach.close();
   }
 
   event(folder: Folder, path: string, mask: number, name: string): void {
@@ -151,10 +159,7 @@ export class Watched implements Tree {
    * mounted there, no event says so. The kernel gives the same number for the same one only. */
   async expectRoot(): Promise<void> {
     this.#stop.signal.throwIfAborted();
-    const wd = await this.#watch(this.full(""), 0, this.#mounted.mayWait).catch((thrown: unknown) => {
-      if (isShort(thrown)) throw thrown;
-      return GONE;
-    });
+    const wd = await this.#reach.watchRoot(this.#mounted.mayWait);
     this.#stop.signal.throwIfAborted();
     if (wd === this.#root?.wd) return;
     if (wd >= 0) this.#inotify.let(this.#hold(new Folder(undefined, "", wd)));
@@ -209,10 +214,10 @@ export class Watched implements Tree {
     const path = folder.path()?.path;
     if (path === undefined) return { names, counting };
     const isRoot = folder === this.#root;
-    try {
-      counting = await this.#entries.read({
-        path: this.full(path),
-        follow: isRoot,
+    const read = (full: string, follow: boolean): Promise<number> =>
+      this.#entries.read({
+        path: full,
+        follow,
         all: tell,
         counting: above,
         mayWait: isRoot ? this.#mounted.mayWait : this.#mounted.mayWaitAt(path),
@@ -222,6 +227,8 @@ export class Watched implements Tree {
         },
         breathe: () => this.#breathe()?.then(() => this.#stop.signal.throwIfAborted()),
       });
+    try {
+      counting = (await this.#reach.below(path, read)) ?? 0;
     } catch (thrown) {
       if ((isRoot && !this.#begun) || isShort(thrown)) throw thrown;
     }
@@ -239,8 +246,7 @@ export class Watched implements Tree {
     if (above === undefined) return undefined;
     const path = below(above.path, name);
     if (this.#mounted.isUntold(path)) return undefined;
-    const how = IN.onlyFolder | IN.dontFollow;
-    const wd = await this.#watch(this.full(path), how, this.#mounted.mayWaitAt(path));
+    const wd = await this.#reach.watchBelow(path, this.#mounted.mayWaitAt(path));
     const before = parent.children?.get(name);
     if (before !== undefined && before.wd === wd) return undefined;
     const made = wd < 0 ? undefined : this.#hold(new Folder(parent, name, wd));
@@ -262,11 +268,6 @@ export class Watched implements Tree {
     if (this.#stop.signal.aborted) this.#inotify.let(folder);
     this.#stop.signal.throwIfAborted();
     return folder;
-  }
-
-  async #watch(full: string, how: number, mayWait: boolean): Promise<number> {
-    if (!mayWait) return this.#inotify.watch(full, how);
-    return await this.#inotify.watchByThread(full, how, this.#stop.signal);
   }
 
   /** Lets go of a folder and all below it, which are in no tree any more. */
@@ -295,9 +296,9 @@ export class Watched implements Tree {
     return this.#file !== undefined;
   }
 
-  /** Where that path of `Seen` lies. */
-  full(path: string): string {
-    return path === "" || this.#file !== undefined ? this.#base || "/" : `${this.#base}/${path}`;
+  /** Of that path of `Seen`. Throws errnos. */
+  stat(path: string): Promise<Stats> {
+    return this.#reach.stat(path);
   }
 }
 

@@ -1,5 +1,4 @@
 // What changes below folders, remembered until it is asked for: within bounds of number and time.
-import { lstat } from "node:fs/promises";
 import {
   BusyError,
   errnoOf,
@@ -9,6 +8,7 @@ import {
 } from "../../broker/contract/index.ts";
 import { unlessAborted } from "../../broker/link/unless-aborted.ts";
 import { DRAFT_PREFIX } from "../files/draft.ts";
+import type { Ground } from "../files/ground.ts";
 import type { Engine } from "../native/engine.ts";
 import { Entries } from "./entries.ts";
 import { Inotify } from "./inotify.ts";
@@ -29,7 +29,8 @@ interface WatchOptions extends WatchedOptions {
 }
 
 class Watch implements Seen {
-  readonly root: string;
+  /** What is watched, by the ground. */
+  readonly name: string;
   readonly recursive: boolean;
   readonly #watched: Watched;
   /** Behind the answer that was last given, in the order of their last change. */
@@ -55,7 +56,7 @@ class Watch implements Seen {
   readonly #onEnd: () => void;
 
   constructor({ idleMs, onEnd, ...watched }: WatchOptions) {
-    this.root = watched.root;
+    this.name = watched.ground.name(watched.path);
     this.recursive = watched.recursive;
     this.#idleMs = idleMs;
     this.#onEnd = onEnd;
@@ -134,7 +135,7 @@ class Watch implements Seen {
   }
 
   async #tell(paths: readonly string[]): Promise<Change[]> {
-    const changes = await changesOf(paths, (path) => this.#watched.full(path));
+    const changes = await changesOf(paths, (path) => this.#watched.stat(path));
     // Behind that: it is of what is at the root's path. Of a file it is true whichever is there.
     if (this.#watched.isFile) return changes;
     await this.#look();
@@ -192,11 +193,14 @@ class Watch implements Seen {
   }
 }
 
-async function changesOf(paths: readonly string[], full: (path: string) => string): Promise<Change[]> {
+async function changesOf(
+  paths: readonly string[],
+  stat: (path: string) => Promise<unknown>,
+): Promise<Change[]> {
   const changes: Change[] = [];
   // One by one: where the file system does not answer, one thread waits for it.
   for (const path of paths) {
-    const there = await lstat(full(path)).then(
+    const there = await stat(path).then(
       () => true,
       (error: unknown) => errnoOf(error) !== "ENOENT",
     );
@@ -206,7 +210,8 @@ async function changesOf(paths: readonly string[], full: (path: string) => strin
 }
 
 export interface Begin {
-  root: string;
+  ground: Ground;
+  path: string;
   recursive: boolean;
   /** Under the same one it begins once. */
   id: string;
@@ -226,21 +231,22 @@ export class Watches {
     this.#idleMs = idleMs;
   }
 
-  /** Resolves when the folder or file at `root` is watched. Throws BusyError, FileError, the errnos of files, and what the
+  /** Resolves when the folder or file at `path` is watched. Throws BusyError, FileError, the errnos of files, and what the
    * signal says. */
-  async begin({ root, recursive, id, signal }: Begin): Promise<WatchAnswer> {
+  async begin({ ground, path, recursive, id, signal }: Begin): Promise<WatchAnswer> {
     const before = this.#watches.get(id);
-    if (before !== undefined && (before.root !== root || before.recursive !== recursive))
+    const isOther = before?.name !== ground.name(path) || before.recursive !== recursive;
+    if (before !== undefined && isOther)
       throw new InvalidRequestError("transfer: another watch has it", { field: "transfer" });
-    const watch = before ?? this.#make(root, recursive, id);
+    const watch = before ?? this.#make({ ground, path, recursive }, id);
     return await watch.begin(id, signal);
   }
 
-  #make(root: string, recursive: boolean, id: string): Watch {
+  #make(asked: Pick<WatchedOptions, "ground" | "path" | "recursive">, id: string): Watch {
     if (this.#watches.size >= MAX_WATCHES) throw new BusyError(`${MAX_WATCHES} watches are open already`);
     this.#means ??= { inotify: this.#listen(), entries: new Entries(this.#engine.folders) };
     const onEnd = (): void => this.#end(id, made);
-    const made = new Watch({ ...this.#means, root, recursive, idleMs: this.#idleMs, onEnd });
+    const made = new Watch({ ...this.#means, ...asked, idleMs: this.#idleMs, onEnd });
     this.#watches.set(id, made);
     return made;
   }
@@ -252,11 +258,11 @@ export class Watches {
   }
 
   /** Throws NotFoundError for a cursor of no open watch of that folder. */
-  async next(root: string, cursor: string, waitMs: number): Promise<WatchAnswer> {
+  async next(ground: Ground, path: string, cursor: string, waitMs: number): Promise<WatchAnswer> {
     const dot = cursor.lastIndexOf(".");
     const id = cursor.slice(0, Math.max(0, dot));
     const found = this.#watches.get(id);
-    if (found === undefined || found.root !== root)
+    if (found === undefined || found.name !== ground.name(path))
       throw new NotFoundError("no such watch is open; begin another and look for yourself", {
         field: "cursor",
       });

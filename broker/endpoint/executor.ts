@@ -103,6 +103,9 @@ export interface Files {
   rename(from: string, to: string): Promise<void>;
   pack(path: string): Promise<ByteSource>;
   unpack(path: string, owner: boolean): Promise<ByteSink>;
+  /** Those whose paths are relative to the folder `root`, and do not leave it: where one would, by "..", an absolute path or a
+   * symlink, whoever sets that meanwhile, it throws FileError with the reason EXDEV. */
+  beneath(root: string): Files;
 }
 
 export interface Attributes {
@@ -146,6 +149,8 @@ export interface Trees {
   changes(request: { path: string; cursor: string; waitMs: number }): Promise<WatchAnswer>;
   /** Resolves to false where none was begun by that name. */
   endWatch(transfer: string): Promise<boolean>;
+  /** As of `Files`; they share the watches. */
+  beneath(root: string): Trees;
   /** Ends the watches. */
   close(): void;
 }

@@ -173,6 +173,7 @@ export class ScriptedExecutor implements Executor {
     rename: notThere,
     pack: notThere,
     unpack: notThere,
+    beneath: notThere,
   };
   sessions: Sessions = { open: notThere, close: async () => false, list: () => [] };
   closedWith: number | undefined;

@@ -13,7 +13,7 @@ import { giveBlock } from "../link/blocks.ts";
 import type { Context, Reply } from "./context.ts";
 import type { Downloads } from "./download.ts";
 import type { Execution } from "./exec.ts";
-import type { Executor, Trees } from "./executor.ts";
+import type { Executor, Files, Trees } from "./executor.ts";
 import type { Fenced } from "./fence.ts";
 import type { Looks } from "./looks.ts";
 import { type Uploads, writeWhole } from "./upload.ts";
@@ -115,36 +115,54 @@ function sessionHandlers({ executor: { sessions } }: Services) {
   } satisfies Partial<Handlers>;
 }
 
-function fileHandlers({ executor: { files }, looks }: Services) {
+/** Those of a request. */
+const filesOf =
+  ({ files }: Executor) =>
+  (root: string | undefined): Files =>
+    root === undefined ? files : files.beneath(root);
+
+/** What a transfer's name stands for. */
+const targetOf = (verb: string, { path, root }: { path: string; root?: string | undefined }): string =>
+  `${verb} ${path}${root === undefined ? "" : `\0${root}`}`;
+
+function fileHandlers({ executor, looks }: Services) {
+  const files = filesOf(executor);
   return {
-    stat: ({ path, follow }) => files.stat(path, follow),
-    list: ({ path, after, limit }) => files.list(path, after, limit),
-    remove: async ({ path, recursive, missing_ok, transfer }, reply) => {
-      await looks.run(reply, transfer, (signal) => files.remove(path, recursive, missing_ok, signal));
+    stat: ({ path, root, follow }) => files(root).stat(path, follow),
+    list: ({ path, root, after, limit }) => files(root).list(path, after, limit),
+    remove: async ({ path, root, recursive, missing_ok, transfer }, reply) => {
+      await looks.run(reply, transfer, (signal) => files(root).remove(path, recursive, missing_ok, signal));
       return DONE;
     },
-    mkdir: ({ path, mode, parents }) => files.mkdir(path, mode, parents).then(() => DONE),
-    rename: ({ from, to }) => files.rename(from, to).then(() => DONE),
+    mkdir: ({ path, root, mode, parents }) =>
+      files(root)
+        .mkdir(path, mode, parents)
+        .then(() => DONE),
+    rename: ({ from, to, root }) =>
+      files(root)
+        .rename(from, to)
+        .then(() => DONE),
   } satisfies Partial<Handlers>;
 }
 
-function transferHandlers({ executor: { files, trees }, downloads, uploads, looks }: Services) {
+function transferHandlers({ executor, downloads, uploads, looks }: Services) {
+  const files = filesOf(executor);
   return {
-    read: async ({ path, offset, length, credit_bytes, transfer = newUuidV7() }, reply) => {
-      const open = () => files.read({ path, offset, ...(length === undefined ? {} : { length }) });
+    read: async ({ path, root, offset, length, credit_bytes, transfer = newUuidV7() }, reply) => {
+      const open = () => files(root).read({ path, offset, ...(length === undefined ? {} : { length }) });
       await downloads.send(reply, transfer, credit_bytes, open);
       return undefined;
     },
-    pack: async ({ path, credit_bytes, transfer = newUuidV7() }, reply) => {
-      await downloads.send(reply, transfer, credit_bytes, () => files.pack(path));
+    pack: async ({ path, root, credit_bytes, transfer = newUuidV7() }, reply) => {
+      await downloads.send(reply, transfer, credit_bytes, () => files(root).pack(path));
       return undefined;
     },
     write: (request) => {
-      const { path, transfer, offset, data, last, append } = request;
-      const open = () => files.write(writeOptions(request));
+      const { root, transfer, offset, data, last, append } = request;
+      const open = () => files(root).write(writeOptions(request));
       if (transfer !== undefined && !append) {
         return uploads
-          .part({ transfer, target: `write ${path}`, offset, data, last, open })
+          .part({ transfer, target: targetOf("write", request), offset, data, last, open })
           .then((answer) => {
             giveBlock(data);
             return answer;
@@ -161,14 +179,15 @@ function transferHandlers({ executor: { files, trees }, downloads, uploads, look
       }
       return writeWhole(data, open);
     },
-    unpack: ({ path, transfer, offset, data, last, owner }) => {
-      const open = () => files.unpack(path, owner);
-      return uploads.part({ transfer, target: `unpack ${path}`, offset, data, last, open });
+    unpack: (request) => {
+      const { path, root, transfer, offset, data, last, owner } = request;
+      const open = () => files(root).unpack(path, owner);
+      return uploads.part({ transfer, target: targetOf("unpack", request), offset, data, last, open });
     },
     abort_transfer: async ({ transfer }) => {
       const isLook = looks.abort(transfer);
       // Of a watch perhaps both: it has begun, and who asked is being told so a second time.
-      const isWatch = (await trees?.endWatch(transfer)) === true;
+      const isWatch = (await executor.trees?.endWatch(transfer)) === true;
       if (!isLook && !isWatch && !downloads.abort(transfer)) await uploads.abort(transfer);
       return DONE;
     },
@@ -176,14 +195,16 @@ function transferHandlers({ executor: { files, trees }, downloads, uploads, look
 }
 
 function treeHandlers({ executor, looks }: Services) {
-  const trees = (): Trees => {
-    if (executor.trees !== undefined) return executor.trees;
+  const trees = (root: string | undefined): Trees => {
+    if (executor.trees !== undefined)
+      return root === undefined ? executor.trees : executor.trees.beneath(root);
     throw new UnsupportedError("this sandbox has no files to look into: it is a simulated one");
   };
   return {
-    hash: ({ path, transfer }, reply) => looks.run(reply, transfer, (signal) => trees().hash(path, signal)),
-    attributes: ({ path, mode, uid, gid, mtime_ms, follow }) =>
-      trees()
+    hash: ({ path, root, transfer }, reply) =>
+      looks.run(reply, transfer, (signal) => trees(root).hash(path, signal)),
+    attributes: ({ path, root, mode, uid, gid, mtime_ms, follow }) =>
+      trees(root)
         .setAttributes({
           path,
           follow,
@@ -193,20 +214,20 @@ function treeHandlers({ executor, looks }: Services) {
           ...(mtime_ms === undefined ? {} : { mtimeMs: mtime_ms }),
         })
         .then(() => DONE),
-    glob: ({ path, pattern, hidden, after, limit, transfer }, reply) =>
+    glob: ({ path, root, pattern, hidden, after, limit, transfer }, reply) =>
       looks.run(reply, transfer, (signal) =>
-        trees().glob({ path, pattern, hidden, limit, signal, ...(after === undefined ? {} : { after }) }),
+        trees(root).glob({ path, pattern, hidden, limit, signal, ...(after === undefined ? {} : { after }) }),
       ),
-    search: ({ path, text, ignore_case: ignoreCase, files, hidden, limit, transfer }, reply) =>
+    search: ({ path, root, text, ignore_case: ignoreCase, files, hidden, limit, transfer }, reply) =>
       looks.run(reply, transfer, (signal) => {
         const asked = { path, text, ignoreCase, hidden, limit, signal };
-        return trees().search({ ...asked, ...(files === undefined ? {} : { files }) });
+        return trees(root).search({ ...asked, ...(files === undefined ? {} : { files }) });
       }),
-    watch: ({ path, recursive, cursor, wait_ms: waitMs, transfer }, reply) => {
-      if (cursor !== undefined) return trees().changes({ path, cursor, waitMs });
+    watch: ({ path, root, recursive, cursor, wait_ms: waitMs, transfer }, reply) => {
+      if (cursor !== undefined) return trees(root).changes({ path, cursor, waitMs });
       return looks.run(reply, transfer, (signal) => {
         const asked = { path, recursive, signal };
-        return trees().watch({ ...asked, ...(transfer === undefined ? {} : { transfer }) });
+        return trees(root).watch({ ...asked, ...(transfer === undefined ? {} : { transfer }) });
       });
     },
   } satisfies Partial<Handlers>;

@@ -47,6 +47,31 @@ describe("cp", () => {
   });
 });
 
+test("with --root nothing is copied that a link leads out of it to, either way", async () => {
+  const id = await here.acquired();
+  const [file, got] = [join(here.scratch, "mine"), join(here.scratch, "got")];
+  await writeFile(file, "mine");
+  await here.sandmesh("exec", id, "--", "mkdir -p /tmp/w/sub; echo in > /tmp/w/sub/f; ln -s /tmp /tmp/w/up");
+  for (const [from, to] of [
+    [`${id}:up/w/sub/f`, got],
+    [`${id}:up/.`, got],
+    [`${id}:/tmp/w/sub/f`, got],
+    [file, `${id}:up/x`],
+    [file, `${id}:../x`],
+  ] as const) {
+    const refused = await here.sandmesh("cp", "--root", "/tmp/w", from, to);
+    expect({ from, to, code: refused.code }).toEqual({ from, to, code: 1 });
+    expect(refused.stderr).toContain("leads out of the root /tmp/w");
+  }
+  expect((await here.sandmesh("cp", "--root", "/tmp/w", file, `${id}:sub`)).code).toBe(0);
+  expect((await here.sandmesh("cp", "--root", "/tmp/w", `${id}:sub`, got)).code).toBe(0);
+  expect([await readFile(join(got, "f"), "utf8"), await readFile(join(got, "mine"), "utf8")]).toEqual([
+    "in\n",
+    "mine",
+  ]);
+  await here.sandmesh("release", id);
+});
+
 describe("cp of folders", () => {
   test("lands in a folder that is there, both ways; DIR/. merges; what is left out is named", async () => {
     const id = await here.acquired();

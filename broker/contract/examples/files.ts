@@ -13,8 +13,11 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     good: {
       whole: { path },
       "a range": { version: 1, ...FENCE, path: "rel/ä", offset: 5, length: 0, credit_bytes: 1 },
+      "beneath a root": { path: "a/b", root: "/work" },
     },
     bad: {
+      "a root that is no text": [{ path, root: 5 }, "root"],
+      "an empty root": [{ path, root: "" }, "root"],
       ...badFence({ path }),
       "no path": [{}, "path"],
       "NUL in the path": [{ path: "/tmp/\0" }, "path"],
@@ -35,6 +38,7 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
       "every field": {
         version: 1,
         path,
+        root: "work",
         transfer: ID,
         offset: 7,
         data: new Uint8Array(0),
@@ -58,7 +62,7 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
   },
   "sandbox.write.answer": { good: { done: { received: 7, done: true } }, bad: { nothing: [{}, "received"] } },
   "sandbox.stat.request": {
-    good: { plain: { path }, link: { path, follow: false } },
+    good: { plain: { path }, link: { path: "l", root: "/work", follow: false } },
     bad: { ...badFence({ path }) },
   },
   "sandbox.stat.answer": {
@@ -69,7 +73,7 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     },
   },
   "sandbox.list.request": {
-    good: { plain: { path }, "the next page": { path, after: "b", limit: 10 } },
+    good: { plain: { path }, "the next page": { path: ".", root: "/work", after: "b", limit: 10 } },
     bad: {
       ...badFence({ path }),
       "a limit of 0": [{ path, limit: 0 }, "limit"],
@@ -81,7 +85,10 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     bad: { "a bad entry": [{ entries: [{ ...stat, mode: "rw" }], more: false }, "entries.0.mode"] },
   },
   "sandbox.remove.request": {
-    good: { file: { path }, tree: { path, recursive: true, missing_ok: true, transfer: ID } },
+    good: {
+      file: { path },
+      tree: { path: "a", root: "/work", recursive: true, missing_ok: true, transfer: ID },
+    },
     bad: {
       ...badFence({ path }),
       "recursive as text": [{ path, recursive: "yes" }, "recursive"],
@@ -90,18 +97,23 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
   },
   "sandbox.remove.answer": done(),
   "sandbox.mkdir.request": {
-    good: { plain: { path }, private: { path, mode: 0o700, parents: false } },
+    good: { plain: { path }, private: { path: "a", root: "/work", mode: 0o700, parents: false } },
     bad: badFence({ path }),
   },
   "sandbox.mkdir.answer": done(),
   "sandbox.rename.request": {
-    good: { one: { from: path, to: "/tmp/b" } },
+    good: { one: { from: path, to: "/tmp/b" }, "beneath a root": { from: "a", to: "b", root: "/work" } },
     bad: { ...badFence({ from: path, to: path }), "to nothing": [{ from: path, to: "" }, "to"] },
   },
   "sandbox.rename.answer": done(),
-  "sandbox.pack.request": { good: { one: { path } }, bad: badFence({ path }) },
+  "sandbox.pack.request": {
+    good: { one: { path }, "beneath a root": { path: ".", root: "/work" } },
+    bad: badFence({ path }),
+  },
   "sandbox.unpack.request": {
-    good: { part: { path, transfer: ID, offset: 0, data: RAW, last: false, owner: true } },
+    good: {
+      part: { path: "a", root: "/work", transfer: ID, offset: 0, data: RAW, last: false, owner: true },
+    },
     bad: {
       ...badFence({ path, transfer: ID, offset: 0, data: RAW, last: true }),
       "no transfer": [{ path, offset: 0, data: RAW, last: true }, "transfer"],

@@ -7,7 +7,7 @@ const sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
 export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.hash.request": {
-    good: { one: { ...FENCE, path }, named: { path, transfer } },
+    good: { one: { ...FENCE, path }, named: { path: "a", root: "/work", transfer } },
     bad: { ...badFence({ path }), "no id": [{ path, transfer: "x" }, "transfer"] },
   },
   "sandbox.hash.answer": {
@@ -17,7 +17,16 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.attributes.request": {
     good: {
       mode: { path, mode: 0o4755 },
-      "every field": { ...FENCE, path, mode: 0, uid: 0, gid: 1000, mtime_ms: 1.5, follow: false },
+      "every field": {
+        ...FENCE,
+        path,
+        root: "/work",
+        mode: 0,
+        uid: 0,
+        gid: 1000,
+        mtime_ms: 1.5,
+        follow: false,
+      },
     },
     bad: { ...badFence({ path }), "uid -1": [{ path, uid: 0xffff_ffff }, "uid"] },
   },
@@ -25,7 +34,7 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.glob.request": {
     good: {
       plain: { path, pattern: "**/*.py" },
-      "the next page": { path, pattern: "*", hidden: true, after: "b/c", limit: 10 },
+      "the next page": { path: ".", root: "/work", pattern: "*", hidden: true, after: "b/c", limit: 10 },
     },
     bad: {
       ...badFence({ path, pattern: "*" }),
@@ -40,7 +49,15 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.search.request": {
     good: {
       plain: { path, text: "TODO" },
-      "every field": { path, text: "ä", ignore_case: true, files: "*.{ts,py}", hidden: true, limit: 1 },
+      "every field": {
+        path: ".",
+        root: "/work",
+        text: "ä",
+        ignore_case: true,
+        files: "*.{ts,py}",
+        hidden: true,
+        limit: 1,
+      },
     },
     bad: {
       ...badFence({ path, text: "x" }),
@@ -55,7 +72,7 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
     good: {
       begin: { path },
       named: { path, transfer },
-      next: { path, recursive: false, cursor: "w1.5", wait_ms: 0 },
+      next: { path: ".", root: "/work", recursive: false, cursor: "w1.5", wait_ms: 0 },
     },
     bad: {
       ...badFence({ path }),

@@ -48,6 +48,16 @@ export const text = (what: string, max: number, min = 0) =>
 /** Linux's PATH_MAX. */
 export const Path = text("A path; relative ones start at the sandbox's working folder", 4096, 1);
 
+/** Of requests that name files. */
+export const RootPath = v.optional(
+  v.pipe(
+    Path,
+    v.description(
+      "A folder that the path is relative to and does not leave: one that would, by `..`, an absolute path or a symlink, is a `file_error` with reason `EXDEV`, whatever is swapped meanwhile (as RESOLVE_BENEATH of openat2(2)); hard links and mounts do lead out",
+    ),
+  ),
+);
+
 export const EnvName = v.pipe(
   v.string(),
   v.minLength(1, "an environment variable's name must not be empty"),

@@ -1,7 +1,7 @@
 // Files (`sbx.v1.<tenant>.<sandbox>.<verb>`): read, write, stat, list, remove, mkdir, rename, pack, unpack.
 import * as v from "valibot";
 import { CommandId } from "../ids.ts";
-import { Bytes, Fence, LookTransfer, Path, Transfer, Version, whole } from "./common.ts";
+import { Bytes, Fence, LookTransfer, Path, RootPath, Transfer, Version, whole } from "./common.ts";
 import { DEFAULT_CREDIT_BYTES } from "./exec.ts";
 
 const Mode = whole("Permission bits", 0o7777);
@@ -12,6 +12,7 @@ export const ReadRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   offset: v.optional(whole("First byte"), 0),
   length: v.optional(whole("At most this many")),
   credit_bytes: v.optional(whole("Ahead of the reader", 16 * 1024 * 1024)),
@@ -40,6 +41,7 @@ export const WriteRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   transfer: v.optional(CommandId),
   offset: v.optional(whole("Of data's first byte"), 0),
   data: Bytes,
@@ -73,6 +75,7 @@ export const StatRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   follow: v.optional(v.boolean(), true),
 });
 /** `list`: a folder's entries by name, in pages. */
@@ -80,6 +83,7 @@ export const ListDirRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   after: v.optional(v.pipe(v.string(), v.description("Name; entries behind it"))),
   limit: v.optional(whole("At most", 1000, 1), 1000),
 });
@@ -89,6 +93,7 @@ export const RemoveRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   recursive: v.optional(v.boolean(), false),
   missing_ok: v.optional(v.boolean(), false),
   transfer: LookTransfer,
@@ -97,10 +102,18 @@ export const MkdirRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   mode: v.optional(Mode),
   parents: v.optional(v.boolean(), true),
 });
-export const RenameRequest = v.object({ version: Version, ...Fence, from: Path, to: Path });
+/** `rename`: both paths are below `root`, where that is given. */
+export const RenameRequest = v.object({
+  version: Version,
+  ...Fence,
+  from: Path,
+  to: Path,
+  root: RootPath,
+});
 export const DoneAnswer = v.object({ done: v.literal(true) });
 
 /** `pack`: a folder or file as a tar stream (pax), in chunk frames of stream `data` and a FileEndFrame. */
@@ -108,6 +121,7 @@ export const PackRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   credit_bytes: v.optional(whole("", 16 * 1024 * 1024), DEFAULT_CREDIT_BYTES),
   transfer: Transfer,
 });
@@ -116,6 +130,7 @@ export const UnpackRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   transfer: CommandId,
   offset: whole("Of data's first byte"),
   data: Bytes,

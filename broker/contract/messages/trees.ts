@@ -1,10 +1,16 @@
 // What people look for in files, without downloading them (`sbx.v1.<tenant>.<sandbox>.<verb>`): hash, attributes, glob,
 // search, watch.
 import * as v from "valibot";
-import { Fence, LookTransfer, milliseconds, Path, text, Version, whole } from "./common.ts";
+import { Fence, LookTransfer, milliseconds, Path, RootPath, text, Version, whole } from "./common.ts";
 
 /** `hash`: a file's sha256, read where it lies. */
-export const HashRequest = v.object({ version: Version, ...Fence, path: Path, transfer: LookTransfer });
+export const HashRequest = v.object({
+  version: Version,
+  ...Fence,
+  path: Path,
+  root: RootPath,
+  transfer: LookTransfer,
+});
 export const HashAnswer = v.object({
   sha256: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "must be 64 hexadecimal digits")),
   size: whole("Bytes that it is of"),
@@ -17,6 +23,7 @@ export const AttributesRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   mode: v.optional(whole("Permission bits", 0o7777)),
   uid: v.optional(whole("uid", 0xffff_fffe)),
   gid: v.optional(whole("gid", 0xffff_fffe)),
@@ -38,6 +45,7 @@ export const GlobRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   pattern: Pattern,
   hidden: v.optional(v.pipe(v.boolean(), v.description("Also names that begin with a dot")), false),
   after: v.optional(v.pipe(v.string(), v.description("A path of the last page; those behind it"))),
@@ -56,6 +64,7 @@ export const SearchRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   text: text("What a line must contain", 1024, 1),
   ignore_case: v.optional(v.boolean(), false),
   files: v.optional(Pattern),
@@ -84,6 +93,7 @@ export const WatchRequest = v.object({
   version: Version,
   ...Fence,
   path: Path,
+  root: RootPath,
   recursive: v.optional(v.boolean(), true),
   cursor: v.optional(v.pipe(v.string(), v.maxLength(64))),
   wait_ms: v.optional(v.pipe(milliseconds("For a change"), v.maxValue(20_000)), 20_000),

@@ -187,6 +187,47 @@ export class MemoryFiles implements Files {
     if (!this.isFolder(path)) this.makeFolder(path, true);
     return unpackSink(this, path);
   }
+
+  beneath(root: string): Files {
+    return new FilesBeneath(this, this.resolve(root));
+  }
+}
+
+/** There are no symlinks in memory: that a path leads out its text tells. */
+class FilesBeneath implements Files {
+  readonly #files: MemoryFiles;
+  readonly #root: string;
+
+  constructor(files: MemoryFiles, root: string) {
+    this.#files = files;
+    this.#root = root;
+  }
+
+  #at(path: string): string {
+    const at = this.#files.resolve(path, this.#root);
+    let depth = 0;
+    for (const part of path.split("/")) {
+      if (part === "..") depth--;
+      else if (part !== "" && part !== ".") depth++;
+      if (depth < 0 || path.startsWith("/")) throw failure("EXDEV", path);
+    }
+    return at;
+  }
+
+  read: Files["read"] = async (request) =>
+    await this.#files.read({ ...request, path: this.#at(request.path) });
+  write: Files["write"] = async (options) =>
+    await this.#files.write({ ...options, path: this.#at(options.path) });
+  stat: Files["stat"] = async (path) => ({ ...(await this.#files.stat(this.#at(path))), path });
+  list: Files["list"] = async (path, after, limit) => await this.#files.list(this.#at(path), after, limit);
+  remove: Files["remove"] = async (path, recursive, missingOk) =>
+    await this.#files.remove(this.#at(path), recursive, missingOk);
+  mkdir: Files["mkdir"] = async (path, mode, parents) =>
+    await this.#files.mkdir(this.#at(path), mode, parents);
+  rename: Files["rename"] = async (from, to) => await this.#files.rename(this.#at(from), this.#at(to));
+  pack: Files["pack"] = async (path) => await this.#files.pack(this.#at(path));
+  unpack: Files["unpack"] = async (path) => await this.#files.unpack(this.#at(path));
+  beneath = (root: string): Files => new FilesBeneath(this.#files, this.#at(root));
 }
 
 function folder(mode = 0o755): MemoryFile {

@@ -197,6 +197,20 @@ describe("files", () => {
     expect(await codeOf(caller.ask("stat", { path: "t" }))).toBe("file_error ENOENT");
     expect(await codeOf(unpack(Buffer.from("no tar".repeat(200))))).toBe("file_error EINVAL");
   });
+
+  test("no path leaves a root", async () => {
+    await using worlds = new Worlds();
+    const caller = await worlds.ready();
+    await caller.ask("write", { path: "t/d/f", data: Buffer.from("1") });
+    await caller.ask("write", { path: "outside", data: Buffer.from("2") });
+    const read = (path: string) => codeOf(caller.ask("read", { path, root: "t" }));
+    expect([await read("d/f"), await read("d/../d/./f")]).toEqual(["answered", "answered"]);
+    for (const path of ["../outside", "d/../../outside", "/outside", ".."])
+      expect([path, await read(path)]).toEqual([path, "file_error EXDEV"]);
+    expect(await codeOf(caller.ask("rename", { from: "d/f", to: "../f", root: "t" }))).toBe(
+      "file_error EXDEV",
+    );
+  });
 });
 
 describe("trouble on demand", () => {

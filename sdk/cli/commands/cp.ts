@@ -29,19 +29,39 @@ export function addCp(program: Command): void {
     .summary("copy files and folders, both ways")
     .description("Copies a file or a folder: one side is SANDBOX:PATH.")
     .option("-L, --follow-link", "where FROM itself is a symlink, copy what it leads to")
-    .action(async (from: string, to: string, flags: { followLink?: boolean }, command: Command) => {
+    .option(
+      "--root <folder>",
+      "the sandbox's path is below that folder of it; no symlink is followed out of it",
+    )
+    .action(async (from: string, to: string, flags: Flags, command: Command) => {
       await withMesh(command, async (context) => {
         const { output, signal } = context;
         const { skipped, told } = teller(output);
         const partial = () => output.warn(`the copy is partial: what was copied by then stays in ${to}`);
-        await copy(context, from, to, { signal, skipped, partial, follow: flags.followLink === true });
+        const options = { signal, skipped, partial, follow: flags.followLink === true };
+        await copy(context, from, to, options, flags.root);
         await output.result({ from, to, ...told() }, "");
         return 0;
       });
     });
 }
 
-async function copy({ mesh }: Context, from: string, to: string, options: CopyOptions): Promise<void> {
+interface Flags {
+  followLink?: boolean;
+  root?: string;
+}
+
+async function copy(
+  { mesh }: Context,
+  from: string,
+  to: string,
+  options: CopyOptions,
+  root: string | undefined,
+): Promise<void> {
+  const filesOf = (id: string): Sandbox["files"] => {
+    const { files } = mesh.sandbox(id);
+    return root === undefined ? files : files.beneath(root);
+  };
   const source = remoteOf(from);
   const target = remoteOf(to);
   for (const [field, text, side] of [["from", from, source] as const, ["to", to, target] as const]) {
@@ -55,12 +75,12 @@ async function copy({ mesh }: Context, from: string, to: string, options: CopyOp
     }
     const place = bytesOfArgument(to);
     const there = placed(Buffer.from(source.path), place, await isLocalFolder(place));
-    await mesh.sandbox(source.id).files.download(source.path, there, options);
+    await filesOf(source.id).download(source.path, there, options);
   } else if (target !== undefined && source === undefined) {
-    const box = mesh.sandbox(target.id);
+    const files = filesOf(target.id);
     const place = bytesOfArgument(to).subarray(target.id.length + 1);
     const local = bytesOfArgument(from);
-    await box.files.upload(local, placed(local, place, await isFolder(box, target.path)), options);
+    await files.upload(local, placed(local, place, await isFolder(files, target.path)), options);
   } else {
     throw new InvalidRequestError("exactly one side must be SANDBOX:PATH", { field: "from" });
   }
@@ -97,9 +117,9 @@ export function landing(from: string, to: string, isFolder: boolean): string {
   return name === "" || name === "." || name === ".." ? to : `${to.replace(/\/+$/, "")}/${name}`;
 }
 
-async function isFolder(box: Sandbox, path: string): Promise<boolean> {
+async function isFolder(files: Sandbox["files"], path: string): Promise<boolean> {
   try {
-    return (await box.files.stat(path)).type === "dir";
+    return (await files.stat(path)).type === "dir";
   } catch (error) {
     // What is in the way is told by the copying.
     if (error instanceof FileError) return false;

@@ -83,8 +83,20 @@ class Files:
     """All paths are the sandbox's, relative ones from its working folder. All methods raise FileError, whose
     ``reason`` is the errno name, such as ``ENOENT``."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, root: str | None = None) -> None:
         self._box = box
+        # With what each request that names files begins.
+        self._beneath: dict[str, Any] = {} if root is None else {"root": root}
+
+    def beneath(self, root: str) -> Files:
+        """The files below a folder of the sandbox: all paths are relative to it, and none leaves it, neither by ``..``
+        nor by a symlink, whatever the sandbox's programs swap meanwhile. One that would is a FileError with the reason
+        EXDEV, as is an absolute path or link (RESOLVE_BENEATH of openat2(2)). Hard links and mounts do lead out. The
+        folder's own path may hold symlinks; it is looked up for each call."""
+        check_arguments("sandbox.stat.request", {"path": ".", "root": root})
+        if self._beneath:
+            raise InvalidRequestError(f"root: these files are beneath {self._beneath['root']} already", field="root")
+        return Files(self._box, root)
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """The file, or a range of it, whole in memory."""
@@ -95,7 +107,7 @@ class Files:
 
     async def read_parts(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncGenerator[bytes, None]:
         """The file in parts, as they come; memory stays at the credit of 1 MiB."""
-        request: dict[str, Any] = {"path": path, "offset": offset}
+        request: dict[str, Any] = {**self._beneath, "path": path, "offset": offset}
         if length is not None:
             request["length"] = length
         check_arguments("sandbox.read.request", request)
@@ -117,7 +129,8 @@ class Files:
     ) -> int:
         """Writes a file, which appears whole or not at all; missing folders are made. ``append`` adds to what is there,
         in parts of at most 256 KiB; each is sent once only, since twice would add twice. Returns how many bytes."""
-        options: dict[str, Any] = {"path": path, "append": append, "parents": parents, "fsync": fsync}
+        options: dict[str, Any] = {**self._beneath, "path": path, "append": append}
+        options.update(parents=parents, fsync=fsync)
         mtime_ms = mtime * 1000 if isinstance(mtime, int | float) else mtime
         for name, value in (("mode", mode), ("uid", uid), ("gid", gid), ("mtime_ms", mtime_ms)):
             if value is not None:
@@ -149,7 +162,7 @@ class Files:
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStat:
         """Of what the path leads to; without ``follow`` of a symlink itself."""
-        return _stat_of(await self._box.call("stat", {"path": path, "follow": follow}))
+        return _stat_of(await self._box.call("stat", {**self._beneath, "path": path, "follow": follow}))
 
     async def exists(self, path: str) -> bool:
         try:
@@ -163,7 +176,7 @@ class Files:
     async def list(self, path: str = ".") -> list[FileStat]:
         """A folder's entries, by name."""
         entries: list[FileStat] = []
-        request: dict[str, Any] = {"path": path}
+        request: dict[str, Any] = {**self._beneath, "path": path}
         while True:
             page = await self._box.call("list", request)
             entries += map(_stat_of, page["entries"])
@@ -174,19 +187,21 @@ class Files:
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """A file, or with ``recursive`` a folder. Never follows a symlink. What is cancelled may have removed some."""
         options = {"timeout": _LARGE_S} if recursive else {}
-        await self._look("remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok}, **options)
+        request = {**self._beneath, "path": path, "recursive": recursive, "missing_ok": missing_ok}
+        await self._look("remove", request, **options)
 
     async def mkdir(self, path: str, *, mode: int | None = None, parents: bool = True) -> None:
         extra = {} if mode is None else {"mode": mode}
-        await self._box.call("mkdir", {"path": path, "parents": parents, **extra})
+        await self._box.call("mkdir", {**self._beneath, "path": path, "parents": parents, **extra})
 
     async def rename(self, source: str, target: str) -> None:
-        await self._box.call("rename", {"from": source, "to": target})
+        await self._box.call("rename", {**self._beneath, "from": source, "to": target})
 
     async def sha256(self, path: str) -> str:
         """A file's sha256 in hexadecimal, without transferring the file."""
         # Asked again only where the connection was cut: it is dear.
-        answer = await self._look("hash", {"path": path}, again_after=_LARGE_S, timeout=_LARGE_S)
+        request = {**self._beneath, "path": path}
+        answer = await self._look("hash", request, again_after=_LARGE_S, timeout=_LARGE_S)
         return str(answer["sha256"])
 
     async def _look(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -202,20 +217,20 @@ class Files:
 
     async def chmod(self, path: str, mode: int) -> None:
         """Sets permission bits, such as ``0o755``."""
-        await self._box.call("attributes", {"path": path, "mode": mode})
+        await self._box.call("attributes", {**self._beneath, "path": path, "mode": mode})
 
     async def chown(self, path: str, *, uid: int | None = None, gid: int | None = None, follow: bool = True) -> None:
         """Sets owner and group, of which one may be left out; without ``follow`` of a symlink itself."""
         given = {name: value for name, value in (("uid", uid), ("gid", gid)) if value is not None}
         if not given:
             raise InvalidRequestError("uid: a uid or a gid is needed", field="uid")
-        await self._box.call("attributes", {"path": path, "follow": follow, **given})
+        await self._box.call("attributes", {**self._beneath, "path": path, "follow": follow, **given})
 
     async def glob(self, pattern: str, folder: str = ".", *, hidden: bool = False) -> builtins.list[str]:
         """Paths below the folder that match: ``*`` and ``?`` within a name, ``**`` for any depth, ``[abc]``, ``{a,b}``.
         In order; symlinks are told and not followed."""
         paths: builtins.list[str] = []
-        request: dict[str, Any] = {"path": folder, "pattern": pattern, "hidden": hidden}
+        request: dict[str, Any] = {**self._beneath, "path": folder, "pattern": pattern, "hidden": hidden}
         check_arguments("sandbox.glob.request", request, path="folder")
         while True:
             page = await self._look("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
@@ -237,8 +252,8 @@ class Files:
         """Lines that contain ``text`` (no pattern language) in the files below a folder, or in one file; at most
         ``limit``; ``more`` of the answer says whether there may be others. ``files`` is a pattern as of ``glob``.
         Binary files are left out."""
-        request: dict[str, Any] = {"path": path, "text": text, "ignore_case": ignore_case, "hidden": hidden}
-        request["limit"] = limit
+        request: dict[str, Any] = {**self._beneath, "path": path, "text": text, "ignore_case": ignore_case}
+        request.update(hidden=hidden, limit=limit)
         if files is not None:
             request["files"] = files
         answer = await self._look("search", request, again_after=_LOOK_S, timeout=_LOOK_S)
@@ -247,7 +262,7 @@ class Files:
     async def watch(self, path: str, *, recursive: bool = True) -> AsyncGenerator[FileChange, None]:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
         remembered; look for yourself."""
-        request: dict[str, Any] = {"path": path, "recursive": recursive}
+        request: dict[str, Any] = {**self._beneath, "path": path, "recursive": recursive}
 
         async def ask(more: dict[str, Any]) -> dict[str, Any]:
             return await self._box.call("watch", {**request, **more}, again_after=_WATCH_S, timeout=_FOREVER_S)
@@ -277,7 +292,8 @@ class Files:
     async def pack(self, path: str, *, skipped: Skipped | None = None) -> AsyncGenerator[bytes, None]:
         """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told."""
         left_out: dict[str, Any] = {}
-        async for part in download_frames(self._box, "pack", {"path": path}, 0, None, left_out.update):
+        request = {**self._beneath, "path": path}
+        async for part in download_frames(self._box, "pack", request, 0, None, left_out.update):
             yield part
         for each in left_out.get("skipped", ()):
             if skipped is not None:
@@ -287,7 +303,7 @@ class Files:
         """A tar stream into a folder, which is made where it is missing. No entry leaves it, by name or by link. With
         ``owner``, uid and gid are kept. Returns the number of bytes."""
         source = source_of(tar, "tar")
-        options = {"path": path, "owner": owner}
+        options = {**self._beneath, "path": path, "owner": owner}
         first = {"transfer": new_uuid7(), "offset": 0, "data": b"", "last": True}
         check_arguments("sandbox.unpack.request", {**options, **first})
         return await self._send("unpack", options, source)

@@ -56,17 +56,31 @@ const LOOK_MS = 40_000;
 /** Each of these throws FileError (`reason`: ENOENT, EACCES, …), and what a lost sandbox throws. */
 export class Files {
   readonly #box: Box;
+  /** With what each request that names files begins. */
+  readonly #beneath: { root?: string };
 
   /** Internal: see `Sandbox.files`. */
-  constructor(box: Box) {
+  constructor(box: Box, root?: string) {
     this.#box = box;
+    this.#beneath = defined({ root });
+  }
+
+  /** The files below a folder of the sandbox: all paths are relative to it, and none leaves it, neither by `..` nor by a
+   * symlink, whatever the sandbox's programs swap meanwhile. One that would is a FileError with the reason EXDEV, as is an
+   * absolute path or link (RESOLVE_BENEATH of openat2(2)). Hard links and mounts do lead out. The folder's own path may hold
+   * symlinks; it is looked up for each call. */
+  beneath(root: string): Files {
+    if (typeof root !== "string" || root === "") throw invalid("root", "must be a path of the sandbox");
+    const { root: above } = this.#beneath;
+    if (above === undefined) return new Files(this.#box, root);
+    throw invalid("root", `these files are beneath ${above} already`);
   }
 
   /** A file's bytes, or a range of them, in memory. */
   read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
-    return readAll(this.#box, defined({ path, offset, length }), signal);
+    return readAll(this.#box, { ...this.#beneath, ...defined({ path, offset, length }) }, signal);
   }
 
   /** A file as UTF-8; bytes that are none become U+FFFD. */
@@ -78,7 +92,8 @@ export class Files {
   readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
-    return readFrames(this.#box, "read", defined({ path, offset, length }), signal);
+    const request = { ...this.#beneath, ...defined({ path, offset, length }) };
+    return readFrames(this.#box, "read", request, signal);
   }
 
   /** Writes a file whole: it appears, or replaces the old one, at the end and at once. Resolves to its bytes. What ends it
@@ -86,7 +101,8 @@ export class Files {
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
     const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = given(options);
     nothingElse(rest);
-    const request = defined({ path, mtime_ms: mtimeMs, mode, uid, gid, append, parents, fsync });
+    const more = defined({ path, mtime_ms: mtimeMs, mode, uid, gid, append, parents, fsync });
+    const request = { ...this.#beneath, ...more };
     if (append === true) return await this.#append(request, content, signal);
     return await this.#transfer("write", request, sourceOf(content), signal);
   }
@@ -140,7 +156,7 @@ export class Files {
   stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
     const { signal, follow, ...rest } = given(options);
     nothingElse(rest);
-    return this.#box.call("stat", defined({ path, follow }), { signal });
+    return this.#box.call("stat", { ...this.#beneath, ...defined({ path, follow }) }, { signal });
   }
 
   /** Whether something is at a path. */
@@ -159,7 +175,7 @@ export class Files {
   async list(path: string, options: Abortable = {}): Promise<FileStat[]> {
     const entries: FileStat[] = [];
     for (let after: string | undefined; ; ) {
-      const request = defined({ path, after, limit: PAGE });
+      const request = { ...this.#beneath, ...defined({ path, after, limit: PAGE }) };
       const page = await this.#box.call("list", request, onlySignal(options));
       entries.push(...page.entries);
       after = page.entries.at(-1)?.path.split("/").at(-1);
@@ -174,7 +190,7 @@ export class Files {
   ): Promise<void> {
     const { recursive, missingOk, signal, ...rest } = given(options);
     nothingElse(rest);
-    const request = defined({ path, recursive, missing_ok: missingOk });
+    const request = { ...this.#beneath, ...defined({ path, recursive, missing_ok: missingOk }) };
     const asked = { signal, ...(recursive === true && { timeoutMs: LARGE_MS }) };
     await look(this.#box, (transfer) => this.#box.call("remove", { ...request, transfer }, asked));
   }
@@ -183,18 +199,18 @@ export class Files {
   async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
     const { signal, mode, parents, ...rest } = given(options);
     nothingElse(rest);
-    await this.#box.call("mkdir", defined({ path, mode, parents }), { signal });
+    await this.#box.call("mkdir", { ...this.#beneath, ...defined({ path, mode, parents }) }, { signal });
   }
 
   async rename(from: string, to: string, options: Abortable = {}): Promise<void> {
-    await this.#box.call("rename", { from, to }, onlySignal(options));
+    await this.#box.call("rename", { ...this.#beneath, from, to }, onlySignal(options));
   }
 
   /** A file or folder as a tar stream (pax), without fifos, sockets and devices. */
   pack(path: string, options: Abortable & { skipped?: Skipped } = {}): AsyncIterable<Uint8Array> {
     const { signal, skipped, ...rest } = given(options);
     nothingElse(rest);
-    return readFrames(this.#box, "pack", { path }, signal, (end) => {
+    return readFrames(this.#box, "pack", { ...this.#beneath, path }, signal, (end) => {
       for (const each of end.skipped ?? []) skipped?.(each, end.skipped_count ?? 0);
     });
   }
@@ -209,20 +225,22 @@ export class Files {
   ): Promise<number> {
     const { signal, owner, begun, ...rest } = given(options);
     nothingElse(rest);
-    return await this.#transfer("unpack", defined({ path, owner }), sourceOf(tar), signal, begun);
+    const request = { ...this.#beneath, ...defined({ path, owner }) };
+    return await this.#transfer("unpack", request, sourceOf(tar), signal, begun);
   }
 
   /** A file's sha256 in hexadecimal and its size, without transferring it. */
   sha256(path: string, options: Abortable = {}): Promise<HashAnswer> {
     // Asked again only where the connection was cut: it is dear.
     const asked = { ...onlySignal(options), againAfterMs: LARGE_MS, timeoutMs: LARGE_MS };
-    return look(this.#box, (transfer) => this.#box.call("hash", { path, transfer }, asked));
+    const request = { ...this.#beneath, path };
+    return look(this.#box, (transfer) => this.#box.call("hash", { ...request, transfer }, asked));
   }
 
   /** Sets permission bits, such as 0o755. */
   async chmod(path: string, mode: number, options: Abortable = {}): Promise<void> {
     if (typeof mode !== "number") throw invalid("mode", "must be a number, such as 0o755");
-    await this.#box.call("attributes", { path, mode }, onlySignal(options));
+    await this.#box.call("attributes", { ...this.#beneath, path, mode }, onlySignal(options));
   }
 
   /** Sets owner and group; what is left out stays. With `follow: false` of a symlink itself. */
@@ -234,7 +252,7 @@ export class Files {
     const { uid, gid, follow, ...rest } = given(owner, "owner");
     nothingElse(rest);
     if (uid === undefined && gid === undefined) throw invalid("owner", "must name a uid or a gid");
-    const request = defined({ path, uid, gid, follow });
+    const request = { ...this.#beneath, ...defined({ path, uid, gid, follow }) };
     await this.#box.call("attributes", request, onlySignal(options));
   }
 
@@ -248,7 +266,7 @@ export class Files {
     nothingElse(rest);
     const paths: string[] = [];
     for (let after: string | undefined; ; ) {
-      const request = defined({ path, pattern, hidden, after });
+      const request = { ...this.#beneath, ...defined({ path, pattern, hidden, after }) };
       const asked = { signal, againAfterMs: LOOK_MS };
       const page = await look(this.#box, (transfer) =>
         this.#box.call("glob", { ...request, transfer }, asked),
@@ -264,7 +282,8 @@ export class Files {
   search(text: string, path = ".", options: SearchOptions = {}): Promise<SearchAnswer> {
     const { signal, ignoreCase, files, hidden, limit, ...rest } = given(options);
     nothingElse(rest);
-    const request = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
+    const more = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
+    const request = { ...this.#beneath, ...more };
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
     return look(this.#box, (transfer) => this.#box.call("search", { ...request, transfer }, asked));
   }
@@ -272,7 +291,7 @@ export class Files {
   /** What changes below a folder, from the moment that the first step of the loop has begun on; leaving the loop ends
    * it. Each path once per burst of changes; `overflow`: more than could be remembered, look for yourself. */
   watch(path: string, options: { recursive?: boolean } & Abortable = {}): AsyncIterable<FileChange> {
-    return watchFolder(this.#box, path, options);
+    return watchFolder(this.#box, { ...this.#beneath, path }, options);
   }
 
   /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and

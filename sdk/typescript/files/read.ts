@@ -25,6 +25,12 @@ import { LINK_TIMEOUT_MS, REASK_MS, Watch } from "../wire/watch.ts";
 
 const FileFrame = v.variant("type", [ChunkFrame, FileEndFrame]);
 
+/** Of a file, perhaps beneath a root. */
+export interface ReadPlace extends ReadRange {
+  path: string;
+  root?: string;
+}
+
 export interface ReadRange {
   /** First byte; default 0. */
   offset?: number;
@@ -150,7 +156,7 @@ export class Anew {
 /** All bytes at once; begun anew where it was cut off. */
 export async function readAll(
   box: Box,
-  request: ReadRange & { path: string },
+  request: ReadPlace,
   signal: AbortSignal | undefined,
 ): Promise<Uint8Array> {
   const anew = new Anew(signal);
@@ -172,8 +178,8 @@ export async function readAll(
 /** A file that comes in parts of this size is worth a question for its size. */
 const LARGE_BYTES = 128 * 1024;
 
-async function sizeOf(box: Box, { path, offset = 0, length }: ReadRange & { path: string }): Promise<number> {
-  const { size } = await box.caller.sandbox(box.target, "stat", { path });
+async function sizeOf(box: Box, { offset = 0, length, ...place }: ReadPlace): Promise<number> {
+  const { size } = await box.caller.sandbox(box.target, "stat", place);
   return Math.min(size - offset, length ?? size);
 }
 

@@ -18,14 +18,14 @@ const ANSWER_MS = 30_000;
  * folder was replaced) is begun anew, and said so by an overflow. */
 export async function* watchFolder(
   box: Box,
-  path: string,
+  place: { path: string; root?: string },
   options: { recursive?: boolean; signal?: AbortSignal },
 ): AsyncGenerator<FileChange, void, void> {
   const { recursive, signal, ...rest } = given(options);
   nothingElse(rest);
   const asked = { signal, againAfterMs: ANSWER_MS, timeoutMs: 24 * 3600 * 1000 };
   const ask = (more: { transfer: string } | { cursor: string }) =>
-    box.call("watch", defined({ path, recursive, ...more }), asked);
+    box.call("watch", { ...place, ...defined({ recursive, ...more }) }, asked);
   let transfer = newUuidV7();
   let isOver = false;
   try {

@@ -18,6 +18,9 @@ class Files:
         self._loop = loop
         self._files = inner
 
+    def beneath(self, root: str) -> Files:
+        return Files(self._loop, self._files.beneath(root))
+
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         return self._loop.call(self._files.read(path, offset=offset, length=length))
 
