@@ -48,6 +48,9 @@ export interface Records {
   load(): Promise<Map<string, Uint8Array>>;
   /** Resolves when these records were still this opener's at the time of the call. Throws as `put`. */
   verify(): Promise<void>;
+  /** The names of the servers that keep a copy, also of those that are away, as of the opening; none of a server that is
+   * alone. */
+  readonly servers: readonly string[];
   /** Resolves with what every later write is refused with: another writer has opened the stream, the server was away for
    * too long, or `close`. */
   readonly poisoned: Promise<SandmeshError>;
@@ -73,7 +76,12 @@ const CATCH_UP_MS = 100;
 const STREAM_EXISTS = 10058;
 const NO_PEERS = 10005;
 
-const Answer = v.looseObject({ seq: v.optional(v.number()), error: ApiFailure });
+const Named = v.object({ name: v.string() });
+const Answer = v.looseObject({
+  seq: v.optional(v.number()),
+  cluster: v.optional(v.object({ leader: v.optional(v.string()), replicas: v.nullish(v.array(Named)) })),
+  error: ApiFailure,
+});
 
 /** Opens the stream as its one writer: from then on every earlier writer's writes are refused. Throws ConflictError
  * (others keep opening it), UnreachableError or DeadlineError (no JetStream), InvalidRequestError. */
@@ -102,6 +110,7 @@ class StreamRecords implements Records {
   readonly #writer: Writer;
   readonly #fenceSubject: string;
   readonly #beginnings: Subscription;
+  servers: readonly string[] = [];
   #open = false;
   #closed = false;
 
@@ -155,16 +164,19 @@ class StreamRecords implements Records {
       // Writes carry no message ids, so that none need to be kept to tell doubled ones.
       duplicate_window: 1_000_000_000,
     };
-    let { error } = check(Answer, await this.#jetstream.call(`STREAM.CREATE.${stream}`, config));
-    if (error?.err_code === STREAM_EXISTS) {
-      ({ error } = check(Answer, await this.#jetstream.call(`STREAM.UPDATE.${stream}`, config)));
+    let answer = check(Answer, await this.#jetstream.call(`STREAM.CREATE.${stream}`, config));
+    if (answer.error?.err_code === STREAM_EXISTS) {
+      answer = check(Answer, await this.#jetstream.call(`STREAM.UPDATE.${stream}`, config));
     }
+    const { error, cluster } = answer;
     if (error !== undefined && (isPassing(error) || error.err_code === NO_PEERS)) {
       throw new UnreachableError(`JetStream has no place for the stream ${stream}: ${error.description}`);
     }
     if (error !== undefined) {
       throw new ConflictError(`JetStream refuses the stream ${stream}: ${error.description}`);
     }
+    const others = cluster?.replicas?.map(({ name }) => name) ?? [];
+    this.servers = cluster?.leader === undefined ? others : [cluster.leader, ...others];
   }
 
   async #fence(): Promise<void> {

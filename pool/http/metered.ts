@@ -56,6 +56,7 @@ export function meteredRecords(store: RecordStore, meter: CallMeter): RecordStor
   const tell = (what: RecordWrite) => (result: Result, ms: number) => meter.wrote(what, result, ms);
   return {
     failed: store.failed,
+    servers: store.servers,
     get trouble() {
       return store.trouble;
     },

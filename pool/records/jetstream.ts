@@ -57,6 +57,10 @@ class JetStreamStore implements RecordStore {
     });
   }
 
+  get servers(): readonly string[] {
+    return this.#records.servers;
+  }
+
   get trouble(): SandmeshError | undefined {
     return this.#records.trouble;
   }

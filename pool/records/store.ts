@@ -13,6 +13,8 @@ export interface RecordStore {
   putRun(run: RunRecord): Promise<void>;
   forgetSandbox(record: SandboxRecord): Promise<void>;
   forgetRun(tenant: string, run: string): Promise<void>;
+  /** The names of NATS's servers that keep the records, also of those that are away; none where there is one server alone. */
+  readonly servers: readonly string[];
   /** Resolves when this pool may write no more: another one has taken over. */
   readonly failed: Promise<Error>;
   /** Resolves when no other pool had taken over by the time of the call; rejects as a write does. To be asked before

@@ -7,6 +7,7 @@ import { type TestCluster, testCluster } from "../../broker/server/testing-clust
 import { cuttable } from "../../test/cuttable.ts";
 import { type CuttableCluster, cuttableCluster } from "../../test/cuttable-cluster.ts";
 import type { PoolLimits } from "../config.ts";
+import { openRecords } from "../records/jetstream.ts";
 import { QUICK, TestMesh } from "../testing/mesh.ts";
 
 /** A log, and whether these words were told there. */
@@ -213,6 +214,26 @@ test("one that is back by then has lost none, and what ends there from then on i
   await until("it is lost", () => mesh.pool.counters.ended.disconnected === 1, 40_000);
   expect(warned("gone")).toBe(false);
 }, 60_000);
+
+test("a pool that starts while a server is cut off waits for it, too, though that never answered it", async () => {
+  await using parted = await cuttableCluster();
+  const [first, second] = parted.cluster.nodes;
+  if (first === undefined || second === undefined) throw new Error("no node");
+  await using mesh = new TestMesh(first);
+  const { log, warned } = warnings();
+  const start = async () => {
+    const store = await openRecords(await first.pool(), log, { replicas: 3 });
+    await mesh.start({ ...SOON, serverGoneMs: 15_000 }, { log, store, daemonUrls: [second.url] });
+  };
+  await start();
+  const ann = await mesh.caller();
+  await ann.lease({ lease_ms: 3_600_000 });
+  await mesh.pool.close();
+  parted.cutOff(1);
+  await start();
+  await until("its daemon is lost", () => mesh.pool.counters.ended.disconnected === 1, 60_000);
+  expect(warned("it counts as gone")).toBe(true);
+}, 120_000);
 
 test("a daemon that is gone together with its server is lost when that server was started again: nobody waits for the one before", async () => {
   await using cluster = await testCluster();

@@ -30,6 +30,9 @@ const AT_ONCE = 8;
 /** No key, so that a server answers nothing but that it is there. */
 const NOBODY = connectionsOf("-");
 
+/** In place of the id of one that has not answered yet. */
+const unheard = (name: string): string => `name:${name}`;
+
 interface Look {
   live: Live;
   asked: readonly Connection[];
@@ -67,9 +70,12 @@ export class Looks {
     this.#inbox = new Inbox(core.link);
   }
 
-  /** Learns which servers there are, and from then on looks whether they live: one that is killed tells nobody, and who
+  /** Learns which servers there are, beside those that keep the records: one that is cut off while this pool starts would not
+   * answer, and who is with it would count as nowhere. And from then on looks whether they live: one that is killed tells nobody, and who
    * was connected to it and does not come back is told of by none. */
   start(): void {
+    for (const name of this.#core.store.servers)
+      this.#servers.set(unheard(name), { name, silentSince: undefined });
     void this.#run();
     this.#sweepLater(1);
     this.#timer = setInterval(() => {
@@ -225,7 +231,8 @@ export class Looks {
       const { name, silentSince } = known;
       if (there.has(server)) known.silentSince = undefined;
       else if (name !== undefined && names.has(name)) {
-        this.#gone(server, name, "a NATS server was started again: the one before is gone");
+        if (server === unheard(name)) this.#servers.delete(server);
+        else this.#gone(server, name, "a NATS server was started again: the one before is gone");
       } else if (silentSince === undefined) known.silentSince = now;
       else if (now - silentSince >= this.#core.limits.serverGoneMs) {
         this.#gone(server, name, "a NATS server has been silent for too long: it counts as gone");

@@ -39,6 +39,7 @@ class MemoryStore implements RecordStore {
   #fail: (error: Error) => void = () => {};
   readonly #records: MemoryRecords;
   readonly #epoch: number;
+  readonly servers: readonly string[] = [];
   writes = 0;
 
   constructor(records: MemoryRecords, epoch: number) {
