@@ -2,7 +2,7 @@
 // $KUBECONFIG names, or in a pod its own.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { toSandmeshError } from "../../broker/contract/index.ts";
+import { ConflictError, toSandmeshError } from "../../broker/contract/index.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
 import { DAEMON_PROGRAM, diagnose as diagnoseLocal } from "../../pool/provider/local/index.ts";
 import { homePaths, runningSupervisor } from "./home.ts";
@@ -59,7 +59,13 @@ async function localProvider(stateDir: string): Promise<Finding[]> {
 }
 
 function mesh(home: string): Finding {
-  const supervisor = runningSupervisor(homePaths(home));
-  const detail = supervisor === undefined ? `none is up in ${home}` : `up, pid ${supervisor.pid}`;
-  return { check: "mesh", ok: supervisor !== undefined, detail, fix: "sandmesh up", needed: false };
+  const about = { check: "mesh", needed: false };
+  try {
+    const supervisor = runningSupervisor(homePaths(home));
+    const detail = supervisor === undefined ? `none is up in ${home}` : `up, pid ${supervisor.pid}`;
+    return { ...about, ok: supervisor !== undefined, detail, fix: "sandmesh up" };
+  } catch (error) {
+    if (!(error instanceof ConflictError)) throw error;
+    return { ...about, ok: false, detail: error.message, fix: "another SANDMESH_HOME" };
+  }
 }

@@ -10,12 +10,13 @@ import {
   openSync,
   readFileSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
-import { errnoOf, FileError } from "../../broker/contract/index.ts";
+import { ConflictError, errnoOf, FileError } from "../../broker/contract/index.ts";
 import { startOf } from "../../pool/provider/local/processes.ts";
 import { MESH_FILE } from "../../sdk/typescript/settings.ts";
 
@@ -97,27 +98,48 @@ export function isAlive({ pid, started }: ProcessName): boolean {
   return start !== undefined && String(start) === started;
 }
 
+/** Which process has which folder as its home: a copy of a home says so too, and is another folder. One that is moved
+ * stays the same. */
+const Claim = v.object({ ...ProcessName.entries, home: v.string() });
+type Claim = v.InferOutput<typeof Claim>;
+
+function identityOf(folder: string): string {
+  const found = statSync(folder, { bigint: true, throwIfNoEntry: false });
+  return found === undefined ? "gone" : `${found.dev}:${found.ino}`;
+}
+
+const ownClaim = (paths: HomePaths): Claim => ({ ...nameProcess(process.pid), home: identityOf(paths.home) });
+
 /** What the supervisor's file says; undefined where there is none, or it is damaged. */
-export function readProcess(path: string): ProcessName | undefined {
+export function readClaim(paths: HomePaths): Claim | undefined {
   try {
-    return v.parse(ProcessName, JSON.parse(readFileSync(path, "utf8")));
+    return v.parse(Claim, JSON.parse(readFileSync(paths.supervisor, "utf8")));
   } catch {
     return undefined;
   }
 }
 
-/** The supervisor that runs in this home, if one does. */
+/** The supervisor that runs in this home, if one does. Throws ConflictError where this is a copy of the home of a mesh
+ * that is up: what the copy's files name is the other's. */
 export function runningSupervisor(paths: HomePaths): ProcessName | undefined {
-  const supervisor = readProcess(paths.supervisor);
-  return supervisor !== undefined && isAlive(supervisor) ? supervisor : undefined;
+  const claim = readClaim(paths);
+  if (claim === undefined || !isAlive(claim)) return undefined;
+  const home = identityOf(paths.home);
+  // Removed just now: it is nobody's.
+  if (home === "gone") return undefined;
+  if (claim.home !== home)
+    throw new ConflictError(
+      `${paths.home} is a copy of the home of a mesh that is up (pid ${claim.pid}); remove it, or end that mesh first`,
+    );
+  return claim;
 }
 
 /** Whose home it is: this process's, another's, or nobody's, where the file (or all of the home) was removed. What
  * cannot be read now says nothing. */
 export function claimOf(paths: HomePaths): "mine" | "another's" | "nobody's" | "unknown" {
   try {
-    const claim = v.parse(ProcessName, JSON.parse(readFileSync(paths.supervisor, "utf8")));
-    return isDeepStrictEqual(claim, nameProcess(process.pid)) ? "mine" : "another's";
+    const claim = v.parse(Claim, JSON.parse(readFileSync(paths.supervisor, "utf8")));
+    return isDeepStrictEqual(claim, ownClaim(paths)) ? "mine" : "another's";
   } catch (error) {
     return ["ENOENT", "ENOTDIR"].includes(errnoOf(error) ?? "") ? "nobody's" : "unknown";
   }
@@ -143,7 +165,7 @@ function removeStaleClaim(paths: HomePaths): void {
 export function claimHome(paths: HomePaths): ProcessName | undefined {
   const mine = `${paths.supervisor}.${process.pid}.tmp`;
   try {
-    writeFileSync(mine, JSON.stringify(nameProcess(process.pid)), { mode: 0o600 });
+    writeFileSync(mine, JSON.stringify(ownClaim(paths)), { mode: 0o600 });
   } catch (error) {
     throw fileFault(error, (why) => `${paths.home} cannot be the mesh's folder: ${why}`);
   }

@@ -4,9 +4,11 @@ import { join } from "node:path";
 import * as v from "valibot";
 import {
   ConnectionError,
+  errnoOf,
   FileError,
   InvalidRequestError,
   NotFoundError,
+  PermissionDeniedError,
   wordsOf,
 } from "../../broker/contract/index.ts";
 import { PoolConfig } from "../../pool/config.ts";
@@ -138,15 +140,24 @@ async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): P
 }
 
 /** Ends the mesh in `home` and all its sandboxes, and tells what it left: zeros. Throws NotFoundError where none is up
- * and nothing is left of one. */
+ * and nothing is left of one, PermissionDeniedError where it is another user's, ConflictError where `home` is a copy of
+ * another mesh's. */
 export async function down(home: string): Promise<Left> {
   const paths = homePaths(home);
   // One whose files were removed is found by its arguments.
   const supervisor = runningSupervisor(paths) ?? unnamedSupervisor(paths);
   if (supervisor === undefined) return clearAfterDeath(paths);
-  // One that was stopped would not hear it.
-  process.kill(supervisor.pid, "SIGCONT");
-  process.kill(supervisor.pid, "SIGTERM");
+  try {
+    // One that was stopped would not hear the other.
+    for (const signal of ["SIGCONT", "SIGTERM"] as const) process.kill(supervisor.pid, signal);
+  } catch (error) {
+    if (errnoOf(error) === "EPERM")
+      throw new PermissionDeniedError(
+        `the mesh in ${home} is another user's (its supervisor is ${supervisor.pid})`,
+      );
+    // It has ended by itself meanwhile.
+    if (errnoOf(error) !== "ESRCH") throw error;
+  }
   const deadline = Date.now() + STOP_MS;
   while (isAlive(supervisor)) {
     if (Date.now() > deadline) {

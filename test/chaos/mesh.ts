@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { homePaths, readProcess } from "../../deploy/local/home.ts";
+import { homePaths, readClaim } from "../../deploy/local/home.ts";
 import { leftovers } from "../../pool/provider/local/index.ts";
 import { type ConnectOptions, connect, type Mesh, SandmeshError } from "../../sdk/typescript/mod.ts";
 import { eventually, type LocalMesh, localMesh } from "../e2e/program.ts";
@@ -66,7 +66,7 @@ export class ChaosMesh implements AsyncDisposable {
   }
 
   pid(part: Part): number {
-    const supervisor = readProcess(homePaths(this.home).supervisor)?.pid;
+    const supervisor = readClaim(homePaths(this.home))?.pid;
     if (supervisor === undefined) throw new Error("no mesh is up");
     if (part === "supervisor") return supervisor;
     const state = homePaths(this.home).local;

@@ -29,8 +29,9 @@ const groupsOf = (of: string): string[] =>
     .map(({ base }) => join(base, new Layout(homePaths(of).local).mark))
     .filter((folder) => existsSync(folder));
 
-const sandmesh = (...args: string[]): Promise<Ran> =>
-  run([...PROGRAM, ...args], { env: { SANDMESH_HOME: home } });
+const sandmeshIn = (folder: string, ...args: string[]): Promise<Ran> =>
+  run([...PROGRAM, ...args], { env: { SANDMESH_HOME: folder } });
+const sandmesh = (...args: string[]): Promise<Ran> => sandmeshIn(home, ...args);
 
 test("of several ups at once one starts the mesh, all tell where it is, and it works", async () => {
   const all = await Promise.all([1, 2, 3, 4].map(() => sandmesh("--json", "up")));
@@ -140,6 +141,26 @@ test("down of a mesh whose home was removed ends all of it, also with a killed s
       "left behind: 0 sandboxes, 0 processes, 0 mounts, 0 leases\n",
     ]);
     expect(processesOf(home)).toEqual([]);
+  }
+});
+
+test("in a copy of a running mesh's home down and up are refused; down ended the other's mesh", async () => {
+  expect((await sandmesh("up")).code).toBe(0);
+  const box = (await sandmesh("acquire", "host")).stdout.trim();
+  const copy = `${home}-copy`;
+  try {
+    expect(await Bun.spawn(["cp", "-a", home, copy]).exited).toBe(0);
+    for (const command of ["down", "up"]) {
+      const { code, stderr } = await sandmeshIn(copy, command);
+      expect([code, stderr]).toEqual([1, expect.stringContaining(`${copy} is a copy of the home of a mesh`)]);
+    }
+    expect((await sandmesh("exec", box, "--", "echo", "works")).stdout).toBe("works\n");
+    expect((await sandmesh("down")).code).toBe(0);
+    // Nobody's any more, the copy is one as any other.
+    expect((await sandmeshIn(copy, "up")).code).toBe(0);
+    expect((await sandmeshIn(copy, "down")).code).toBe(0);
+  } finally {
+    await rm(copy, { recursive: true, force: true });
   }
 });
 
