@@ -27,6 +27,20 @@ export interface WireError {
   started?: Started;
 }
 
+/** Characters of a message: a caller's own text, such as a path, stands in many, and may be of megabytes. */
+const MAX_MESSAGE = 4000;
+/** Of a longer one, the last so many: the reason comes behind what it is about. */
+const LAST = 1000;
+
+function shortened(message: string): string {
+  if (message.length <= MAX_MESSAGE) return message;
+  const left = message.length - MAX_MESSAGE;
+  // Without the half of a surrogate pair that was cut.
+  const first = message.slice(0, MAX_MESSAGE - LAST).replace(/[\uD800-\uDBFF]$/, "");
+  const last = message.slice(-LAST).replace(/^[\uDC00-\uDFFF]/, "");
+  return `${first} … (${left} characters) … ${last}`;
+}
+
 /** The base of all errors that sandmesh throws: `catch (e) { if (e instanceof SandmeshError) … }`. */
 export abstract class SandmeshError extends Error {
   abstract readonly code: string;
@@ -38,7 +52,7 @@ export abstract class SandmeshError extends Error {
   readonly started: Started | undefined;
 
   constructor(message: string, detail: ErrorDetail = {}) {
-    super(message, detail.cause === undefined ? undefined : { cause: detail.cause });
+    super(shortened(message), detail.cause === undefined ? undefined : { cause: detail.cause });
     // A bundler that puts two scopes into one file tells classes of one name apart by a number.
     this.name = new.target.name.replace(/\d+$/, "");
     this.field = detail.field;

@@ -1,7 +1,7 @@
 // What is said of a field that is at fault.
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { InvalidRequestError } from "./errors.ts";
+import { FileError, InvalidRequestError } from "./errors.ts";
 import { POOL_VERBS, SANDBOX_VERBS } from "./messages/index.ts";
 import { check } from "./validate.ts";
 
@@ -51,4 +51,13 @@ test("no message's error is in the checker's own words, whatever is left out", (
   );
   expect(words.filter((each) => each !== "nothing").length).toBeGreaterThan(40);
   for (const each of words) expect(each).not.toMatch(/Invalid|Expected|received/);
+});
+
+test("an error's message says what it is about in some thousand characters, however long a caller's text in it is", () => {
+  const { message } = new FileError(`${"x".repeat(3_000_000)}: there is no such file`);
+  expect(message.length).toBeLessThan(4100);
+  expect(message).toStartWith("xxx");
+  expect(message).toContain("(2996023 characters)");
+  expect(message).toEndWith("xxx: there is no such file");
+  expect(new FileError("y".repeat(4000)).message).toBe("y".repeat(4000));
 });

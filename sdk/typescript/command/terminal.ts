@@ -1,7 +1,7 @@
 // A command on a terminal of its own, for people and for full-screen programs.
 import { NotFoundError, SandboxLostError } from "../../../broker/contract/index.ts";
 import { onAbort } from "../../../broker/link/on-abort.ts";
-import { given, onlySignal } from "../arguments.ts";
+import { given, onlySignal, onlyWellFormed } from "../arguments.ts";
 import type { Abortable } from "../files/files.ts";
 import { defined } from "../spec.ts";
 import { type Duration, timeLimit } from "../units.ts";
@@ -75,7 +75,7 @@ export async function openTerminal(box: Box, options: TerminalOptions): Promise<
   const { rows = 24, cols = 80, term, command, hangUpAfter, ...rest } = given(options);
   const hangUpMs = hangUpAfter === undefined ? undefined : timeLimit(hangUpAfter, "hangUpAfter");
   const line = command ?? [await bestShell(box, rest.signal), "-l"];
-  const pty = { rows, cols, ...defined({ term, hang_up_ms: hangUpMs }) };
+  const pty = onlyWellFormed({ rows, cols, ...defined({ term, hang_up_ms: hangUpMs }) });
   const started = await start(box, line, { ...unlimited(rest), stdinOpen: true }, pty);
   const terminal = endedBy(rest.signal, box, started);
   if (hangUpMs !== undefined) beat(box, terminal, hangUpMs / BEATS);
