@@ -82,6 +82,12 @@ test.each<[what: string, field: string, call: () => unknown]>([
     () => specOf({ image: "host", volumes: wrong([{ mount_path: "/x" }]) }),
   ],
   ["sandbox(undefined)", "sandbox", () => mesh.sandbox(wrong(undefined))],
+  [
+    "terminal({ rows: Symbol() })",
+    "rows",
+    () => sandbox.terminal({ rows: wrong(Symbol()), command: ["sh"] }),
+  ],
+  ["onLost(5)", "tell", () => sandbox.onLost(wrong(5))],
   ["release(undefined)", "what", () => mesh.release(wrong(undefined))],
   ["run(…, { leaseMs })", "leaseMs", () => mesh.run("r", wrong({ leaseMs: 1 }))],
   ["run('A b')", "run", () => mesh.run("A b")],

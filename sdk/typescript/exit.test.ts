@@ -33,6 +33,22 @@ for (const runtime of RUNTIMES) {
   );
 
   test(
+    `${runtime}: callbacks that throw at the loss are told as uncaught, and keep nobody from being told and nothing from being released`,
+    async () => {
+      await using pool = await testMesh();
+      await using program = await Program.start(runtime, pool.server, "onLost");
+      const { told, waiting, uncaught } = await program.step("released");
+      expect(told).toEqual(["sandbox_lost", "sandbox_lost", "sandbox_lost"]);
+      expect(waiting).toEqual(["sandbox_lost", "sandbox_lost", "sandbox_lost"]);
+      expect((uncaught as string[]).sort()).toEqual(["of 0", "of 1", "of 2"]);
+      expect(left(pool)).toBe(0);
+      await program.step("closed");
+      expect(await program.exited).toEqual({ code: 0, signal: null });
+    },
+    LONG,
+  );
+
+  test(
     `${runtime}: process.exit without a release leaves nothing, and its code`,
     async () => {
       await using pool = await testMesh();

@@ -233,6 +233,23 @@ test("with the server gone for a lease and longer the sandbox is known as lost a
   expect(pool.provider.made.size).toBe(0);
 }, 60_000);
 
+test("closing says what a release before it, for want of the server, has left to its lease", async () => {
+  await using pool = await testMesh();
+  const mesh = await connectTo(pool.server, { lease: "60s" });
+  await using _closed = { [Symbol.asyncDispose]: () => mesh.close().catch(() => undefined) };
+  const boxes = await mesh.acquireMany(2, SPEC);
+  await pool.server.kill();
+  const releasing = boxes.map((box) => box.release().catch((thrown: unknown) => thrown));
+  const gone = { code: "connection_failed", reason: "server_gone" };
+  expect(await Promise.all(releasing)).toEqual([
+    expect.objectContaining(gone),
+    expect.objectContaining(gone),
+  ]);
+  const closing = await mesh.close().catch((thrown: unknown) => thrown);
+  expect(closing).toMatchObject(gone);
+  for (const { id } of boxes) expect((closing as Error).message).toContain(id);
+}, 60_000);
+
 test("a run may be closed after its connection", async () => {
   await using pool = await testMesh();
   const mesh = await connectTo(pool.server);

@@ -222,7 +222,7 @@ export class Mesh implements AsyncDisposable {
       return 1;
     }
     const order = orderOf(what);
-    const held = "run" in order ? this.#tenure.forgetRun(order.run) : [];
+    const held = "run" in order ? this.#tenure.beginRelease(order.run) : [];
     const answer = await this.#releaseHeld(held, order, signal);
     if (mustExist === true && answer.known === 0) {
       const [[kind, id] = []] = Object.entries(order);
@@ -242,9 +242,9 @@ export class Mesh implements AsyncDisposable {
     // Closing has released it already, or is doing so.
     if (this.#closed !== undefined) return await unlessAborted(this.#closed, signal);
     const { id, grant } = sandbox;
-    const held = grant === undefined ? undefined : this.#tenure.forget(grant.run, id);
+    const held = grant === undefined ? [] : this.#tenure.beginRelease(grant.run, id);
     const fence = grant === undefined ? {} : { generation: grant.generation };
-    await this.#releaseHeld(held === undefined ? [] : [held], { sandbox: id, ...fence }, signal);
+    await this.#releaseHeld(held, { sandbox: id, ...fence }, signal);
   }
 
   /** Who closes, or ends, before it is verified waits for it there. */
@@ -253,12 +253,9 @@ export class Mesh implements AsyncDisposable {
     order: Order,
     signal: AbortSignal | undefined,
   ): Promise<PoolAnswer<"release">> {
-    for (const { sandbox, lease, lifeline } of held) {
-      this.#tenure.open.add(lease);
-      lifeline.fail(released(sandbox));
-    }
+    for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
     const verified = release(this.#caller, this.#pulse, order).then((answer) => {
-      for (const { lease } of held) this.#tenure.open.delete(lease);
+      for (const each of held) this.#tenure.released(each);
       return answer;
     });
     return unlessAborted(verified, signal);

@@ -7,6 +7,7 @@ import {
   UUID_V7_PATTERN,
 } from "../../broker/contract/index.ts";
 import { invalid } from "./arguments.ts";
+import type { Kept } from "./tenure.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
 import { pause } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
@@ -85,10 +86,7 @@ export function orderOf(what: Releasable): Order {
 const NAMED = 10;
 
 /** What a connection that was closed without its server leaves to the leases. */
-export function notReleased(
-  held: readonly { sandbox: string; leaseMs: number }[],
-  cause: ConnectionError,
-): ConnectionError {
+export function notReleased(held: readonly Kept[], cause: ConnectionError): ConnectionError {
   const names = held.slice(0, NAMED).map(({ sandbox }) => sandbox);
   const more = held.length > NAMED ? ` and ${held.length - NAMED} more` : "";
   const longest = Math.max(0, ...held.map(({ leaseMs }) => leaseMs));

@@ -15,6 +15,12 @@ export interface Held {
   heldSince: number;
 }
 
+/** What the pool keeps for us, and for how long without us. */
+export interface Kept {
+  sandbox: string;
+  leaseMs: number;
+}
+
 class RunState {
   readonly run: string;
   leaseMs: number;
@@ -38,6 +44,8 @@ export class Tenure {
   readonly #owned = new Set<string>();
   /** Ids of acquires of which the pool may have something that is not held here: asked for, or being taken back. */
   readonly open = new Set<string>();
+  /** By its lease, what is being released, or was to be and is not known to be gone. */
+  readonly #releasing = new Map<string, Kept>();
 
   constructor(caller: Caller, renewer: Renewer) {
     this.#caller = caller;
@@ -82,27 +90,29 @@ export class Tenure {
   /** It is to outlive us, and so is its run: what else we hold of that is released by lease, and no more as a whole. */
   detach(run: string, sandbox: string): void {
     this.#owned.delete(run);
-    this.forget(run, sandbox);
-  }
-
-  /** Not ours any more: released, detached or lost. */
-  forget(run: string, sandbox: string): Held | undefined {
     const state = this.#runs.get(run);
-    const held = state?.held.get(sandbox);
-    if (state === undefined || held === undefined) return undefined;
-    state.held.delete(sandbox);
-    this.#settle(state);
-    return held;
+    if (state?.held.delete(sandbox)) this.#settle(state);
   }
 
-  /** All that a run holds; it is empty then. */
-  forgetRun(run: string): Held[] {
+  /** Not ours to use any more: one sandbox that a run holds, or all. It counts among the holdings until it is known to
+   * be gone. */
+  beginRelease(run: string, sandbox?: string): Held[] {
     const state = this.#runs.get(run);
     if (state === undefined) return [];
-    const held = [...state.held.values()];
-    state.held.clear();
+    const ending = [...state.held.values()].filter(
+      (held) => sandbox === undefined || held.sandbox === sandbox,
+    );
+    for (const { sandbox, lease } of ending) {
+      this.#releasing.set(lease, { sandbox, leaseMs: state.leaseMs });
+      state.held.delete(sandbox);
+    }
     this.#settle(state);
-    return held;
+    return ending;
+  }
+
+  /** It is known to be gone. */
+  released({ lease }: Held): void {
+    this.#releasing.delete(lease);
   }
 
   /** What must be released for nothing to be left: runs of our own as a whole, of others what we acquired; and by its id
@@ -113,15 +123,20 @@ export class Tenure {
     const part = states.filter((state) => !this.#owned.has(state.run));
     return {
       runs: whole.map((state) => state.run),
-      leases: [...part.flatMap((state) => [...state.held.values()].map((held) => held.lease)), ...this.open],
+      leases: [
+        ...part.flatMap((state) => [...state.held.values()].map((held) => held.lease)),
+        ...this.open,
+        ...this.#releasing.keys(),
+      ],
     };
   }
 
-  /** What is held at this moment. */
-  get sandboxes(): { sandbox: string; leaseMs: number }[] {
-    return [...this.#runs.values()].flatMap(({ held, leaseMs }) =>
+  /** What is held, or not known to be gone, at this moment. */
+  get sandboxes(): Kept[] {
+    const held = [...this.#runs.values()].flatMap(({ held, leaseMs }) =>
       [...held.keys()].map((sandbox) => ({ sandbox, leaseMs })),
     );
+    return [...held, ...this.#releasing.values()];
   }
 
   /** What who renews tells. */

@@ -47,6 +47,27 @@ const ways = {
 };
 
 const scenarios = {
+  /** Each sandbox of a run has a callback that throws; one is released, then the run, then the connection. */
+  async onLost() {
+    const uncaught = [];
+    process.on("uncaughtException", ({ message }) => uncaught.push(message));
+    const mesh = await connect();
+    const run = mesh.run();
+    const boxes = await run.acquireMany(3, { image: "host" });
+    const told = [];
+    for (const [i, box] of boxes.entries()) {
+      box.onLost(() => {
+        throw new Error(`of ${i}`);
+      });
+      box.onLost(({ code }) => told.push(code));
+    }
+    const waiting = boxes.map((box) => box.exec("sleep 600").catch(({ code }) => code));
+    await boxes[0].release();
+    await run.close();
+    say("released", { told, waiting: await Promise.all(waiting), uncaught });
+    await mesh.close();
+    say("closed");
+  },
   /** Connecting is aborted at each of its stages. */
   async abortConnect() {
     say("dialling", await aborted(process.env.FULL, new Promise((go) => setTimeout(go, 50))));

@@ -23,7 +23,7 @@ export class Lifeline {
     for (const tell of waiting) tell(error);
   }
 
-  /** Calls `tell` once, at the loss (not where it is lost already). Returns what takes it back. */
+  /** Calls `tell`, which must not throw, once, at the loss (not where it is lost already). Returns what takes it back. */
   onLost(tell: (error: SandmeshError) => void): () => void {
     this.#waiting.add(tell);
     return () => this.#waiting.delete(tell);
