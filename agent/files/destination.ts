@@ -15,6 +15,7 @@ import {
 } from "node:fs/promises";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { type ArchiveEntry, componentsOf } from "../../broker/contract/tar/entry.ts";
+import { placed } from "../../broker/contract/tar/sparse.ts";
 import { DIRECT_BYTES, Direct, putFile } from "./direct.ts";
 import { draftName } from "./draft.ts";
 import { fileFault } from "./error.ts";
@@ -67,7 +68,12 @@ export class Destination {
     try {
       const folder = await this.#enter(entry.names.slice(0, -1));
       const draft = folder.at(Buffer.from(draftName()));
-      if (entry.type === "file" && size <= DIRECT_BYTES && this.#direct.allowed()) {
+      if (
+        entry.type === "file" &&
+        entry.sparse === undefined &&
+        size <= DIRECT_BYTES &&
+        this.#direct.allowed()
+      ) {
         const bytes = await wholeOf(content, size);
         await this.#direct.turn();
         const places = { draft, path: folder.at(name) };
@@ -79,7 +85,7 @@ export class Destination {
       try {
         if (source !== undefined) await link(source.path, draft);
         else if (entry.type === "symlink") await this.#symlink(draft, entry);
-        else await this.#file(draft, entry, content);
+        else await this.#file(draft, entry, content, size);
         await rename(draft, folder.at(name));
         this.#touched = true;
         // Renaming one name of a file onto another of it does nothing, and leaves both.
@@ -143,10 +149,22 @@ export class Destination {
     await lutimes(draft, entry.mtime, entry.mtime);
   }
 
-  async #file(draft: Buffer, entry: ArchiveEntry, content: AsyncIterable<unknown>): Promise<void> {
+  async #file(
+    draft: Buffer,
+    entry: ArchiveEntry,
+    content: AsyncIterable<unknown>,
+    size: number,
+  ): Promise<void> {
     const file = await open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
     try {
-      for await (const part of content) if (part instanceof Uint8Array) await writeAll(file, part);
+      const { sparse } = entry;
+      if (sparse === undefined) {
+        for await (const part of content) if (part instanceof Uint8Array) await writeAll(file, part);
+      } else {
+        const parts = placed(nameOf(entry.names), sparse, content, size);
+        for await (const { at, data } of parts) await writeAll(file, data, at);
+        await file.truncate(sparse.size);
+      }
       await this.#dress(file, entry);
     } finally {
       await file.close();
@@ -169,8 +187,8 @@ async function wholeOf(content: AsyncIterable<unknown>, size: number): Promise<U
   return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
 }
 
-const shownOf = (names: readonly Buffer[]): string =>
-  JSON.stringify(names.map((name) => name.toString()).join("/"));
+const nameOf = (names: readonly Buffer[]): string => names.map((name) => name.toString()).join("/");
+const shownOf = (names: readonly Buffer[]): string => JSON.stringify(nameOf(names));
 
 /** A folder where a file is to be, or the other way round. */
 function inTheWay(thrown: unknown, names: readonly Buffer[]): unknown {

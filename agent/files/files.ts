@@ -54,7 +54,7 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
       withPath("rename", `${from} to ${to}`, () =>
         withEntry(ground, from, (old) => withEntry(ground, to, (at) => rename(old, at))),
       ),
-    pack: (path) => withPath("pack", path, () => ground.target(path, (at) => openPack(at, path))),
+    pack: (path) => withPath("pack", path, () => ground.target(path, (at) => openPack(at, path, folders))),
     unpack: (path, owner) => withPath("unpack into", path, () => openUnpack(ground, path, owner)),
     beneath: (root) => filesOn(groundBeneath(ground, root, folders), folders),
   };

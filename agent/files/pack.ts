@@ -4,20 +4,23 @@ import { type FileHandle, lstat, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
+import { mapBlock, type Region } from "../../broker/contract/tar/sparse.ts";
 import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
 import { giveBlock, takeBlock } from "../../broker/link/blocks.ts";
+import type { Folders } from "../native/folders.ts";
 import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
+import { regionsOf } from "./holes.ts";
 import { openToRead } from "./open.ts";
 
 const { O_NOFOLLOW } = constants;
 
-/** An entry's header, and the open file whose content follows. */
+/** An entry's header, and the open file of which these regions follow. */
 interface Piece {
   header: Buffer;
   file?: FileHandle;
-  size: number;
+  regions: Region[];
 }
 
 interface Level {
@@ -48,7 +51,12 @@ class Walk {
   /** First names of files with several, by device and inode: later ones become hard links. */
   readonly #linked = new Map<string, Buffer>();
   readonly #direct = new Direct();
+  readonly #folders: Folders | undefined;
   readonly skipped = new Skipped();
+
+  constructor(folders: Folders | undefined) {
+    this.#folders = folders;
+  }
 
   async enter(folder: Folder, prefix: Buffer): Promise<void> {
     // Last first, since `next` takes them from the end.
@@ -107,7 +115,7 @@ class Walk {
     if (got === undefined) return undefined;
     const { stats, content } = got;
     const parts = [tarHeader(entryOf(stats, "file", full)), content, Buffer.alloc(paddingOf(content.length))];
-    return { header: Buffer.concat(parts), size: 0 };
+    return { header: Buffer.concat(parts), regions: [] };
   }
 
   async filePiece(path: string | Buffer, full: Buffer, flags = 0): Promise<Piece | undefined> {
@@ -119,14 +127,24 @@ class Walk {
         return undefined;
       }
       const first = this.#firstNameOf(stats, full);
-      if (first === undefined)
-        return { header: tarHeader(entryOf(stats, "file", full)), file, size: stats.size };
+      if (first === undefined) return await this.#content(file, stats, full);
       await file.close();
       return plain({ ...entryOf(stats, "link", full), target: first });
     } catch (thrown) {
       await file.close().catch(() => {});
       throw thrown;
     }
+  }
+
+  async #content(file: FileHandle, stats: Stats, full: Buffer): Promise<Piece> {
+    const entry = entryOf(stats, "file", full);
+    const regions = await regionsOf(file.fd, stats, this.#folders);
+    if (regions === undefined)
+      return { header: tarHeader(entry), file, regions: [{ offset: 0, length: stats.size }] };
+    const map = mapBlock(regions);
+    const size = map.length + bytesIn(regions);
+    const header = Buffer.concat([tarHeader({ ...entry, size, sparse: { size: stats.size } }), map]);
+    return { header, file, regions };
   }
 
   #firstNameOf(stats: Stats, name: Buffer): Buffer | undefined {
@@ -138,25 +156,32 @@ class Walk {
   }
 }
 
-const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), size: 0 });
+const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), regions: [] });
+const bytesIn = (regions: readonly Region[]): number => regions.reduce((sum, { length }) => sum + length, 0);
 
 class PackSource implements ByteSource {
   readonly #walk: Walk;
   readonly #path: string;
-  #header: Buffer;
+  #header: Buffer = Buffer.alloc(0);
   #file: FileHandle | undefined;
-  #left: number;
-  #padding: number;
+  /** Those that are to come, the next one last. */
+  #regions: Region[] = [];
+  #padding = 0;
   #ended = false;
   #closed = false;
 
   constructor(walk: Walk, path: string, first: Piece | undefined) {
     this.#walk = walk;
     this.#path = path;
-    this.#header = first?.header ?? Buffer.alloc(0);
-    this.#file = first?.file;
-    this.#left = first?.size ?? 0;
-    this.#padding = paddingOf(this.#left);
+    this.#begin(first);
+  }
+
+  #begin(piece: Piece | undefined): void {
+    this.#header = piece?.header ?? Buffer.alloc(0);
+    this.#file = piece?.file;
+    const regions = piece?.regions ?? [];
+    this.#padding = paddingOf(bytesIn(regions));
+    this.#regions = regions.filter(({ length }) => length > 0).reverse();
   }
 
   get leftOut(): LeftOut {
@@ -196,13 +221,16 @@ class PackSource implements ByteSource {
       this.#header = this.#header.subarray(took);
       return took;
     }
-    if (this.#left > 0 && this.#file !== undefined) {
-      const want = Math.min(this.#left, room.length);
-      const { bytesRead } = await this.#file.read(room, 0, want, null);
+    const region = this.#regions.at(-1);
+    if (region !== undefined && this.#file !== undefined) {
+      const want = Math.min(region.length, room.length);
+      const { bytesRead } = await this.#file.read(room, 0, want, region.offset);
       // The header has promised its size: what was cut off meanwhile becomes zeros, as other tars do.
       if (bytesRead === 0) room.fill(0, 0, want);
       const took = bytesRead === 0 ? want : bytesRead;
-      this.#left -= took;
+      this.#regions.pop();
+      if (took < region.length)
+        this.#regions.push({ offset: region.offset + took, length: region.length - took });
       return took;
     }
     await this.#closeFile();
@@ -216,10 +244,8 @@ class PackSource implements ByteSource {
     if (this.#ended) return false;
     const piece = await this.#walk.next();
     this.#ended = piece === undefined;
-    this.#header = piece?.header ?? TRAILER;
-    this.#file = piece?.file;
-    this.#left = piece?.size ?? 0;
-    this.#padding = paddingOf(this.#left);
+    this.#begin(piece);
+    if (piece === undefined) this.#header = TRAILER;
     return true;
   }
 
@@ -231,10 +257,15 @@ class PackSource implements ByteSource {
 }
 
 /** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
- * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and devices are left out, and told. Throws FileError. */
-export async function openPack(path: string, shown: string): Promise<ByteSource> {
+ * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and devices are left out, and told. With
+ * `folders`, the engine's, holes of files stay holes. Throws FileError. */
+export async function openPack(
+  path: string,
+  shown: string,
+  folders: Folders | undefined,
+): Promise<ByteSource> {
   const stats = await stat(path);
-  const walk = new Walk();
+  const walk = new Walk(folders);
   if (stats.isDirectory()) {
     const folder = await Folder.open(path);
     await walk.enter(folder, Buffer.alloc(0));

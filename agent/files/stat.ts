@@ -6,6 +6,9 @@ import { errnoOf, type FileStat, type ListDirAnswer } from "../../broker/contrac
 /** Stats that are asked for at the same time: enough to keep the file system busy, few enough for the thread pool. */
 const STATS_AT_ONCE = 32;
 
+/** Of stat(2)'s count. */
+const BLOCK_BYTES = 512;
+
 export function typeOf(stats: Stats): FileStat["type"] {
   if (stats.isFile()) return "file";
   if (stats.isDirectory()) return "dir";
@@ -27,6 +30,7 @@ export async function statPath(path: string | Buffer, shown: string, follow: boo
     gid: stats.gid,
     mtime_ms: stats.mtimeMs,
   };
+  if (answer.type === "file") answer.allocated_bytes = stats.blocks * BLOCK_BYTES;
   if (answer.type === "symlink") answer.target = (await readlink(path)).toString();
   return answer;
 }

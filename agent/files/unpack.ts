@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { extract } from "tar-stream";
 import { errnoOf, FileError, SandmeshError } from "../../broker/contract/index.ts";
 import { archiveEntry, NAME_ENCODING } from "../../broker/contract/tar/entry.ts";
+import { GnuSparse } from "../../broker/contract/tar/gnu-sparse.ts";
 import type { ByteSink } from "../../broker/endpoint/executor.ts";
 import { Destination } from "./destination.ts";
 import { fileFault, toFileError } from "./error.ts";
@@ -17,6 +18,7 @@ class UnpackSink implements ByteSink {
   readonly #destination: Destination;
   readonly #path: string;
   readonly #extract = extract(OPTIONS);
+  readonly #sparse = new GnuSparse();
   /** Rejects with the first thing that went wrong. */
   readonly #failed: Promise<never>;
   #failure: unknown;
@@ -57,7 +59,9 @@ class UnpackSink implements ByteSink {
   async write(data: Uint8Array): Promise<void> {
     await this.#orNothing(async () => {
       if (this.#failure !== undefined) throw this.#failure;
-      if (!this.#extract.write(data)) await Promise.race([once(this.#extract, "drain"), this.#failed]);
+      let isRoom = true;
+      for (const part of this.#sparse.push(data)) isRoom = this.#extract.write(part);
+      if (!isRoom) await Promise.race([once(this.#extract, "drain"), this.#failed]);
     });
   }
 
@@ -65,6 +69,7 @@ class UnpackSink implements ByteSink {
     await this.#orNothing(async () => {
       if (this.#failure !== undefined) throw this.#failure;
       const finished = once(this.#extract, "finish");
+      for (const part of this.#sparse.end()) this.#extract.write(part);
       this.#extract.end(undefined);
       await Promise.race([finished, this.#failed]);
       await this.#entry;

@@ -217,6 +217,12 @@ EXPORT int engine_folder(const char *path, int follow, uint32_t about[2]) {
   return -EAGAIN;
 }
 
+/** Where the next data of a file is from `offset` on, or its next hole; -errno, ENXIO behind the last data. */
+EXPORT int64_t engine_seek(int fd, int64_t offset, int hole) {
+  off_t at = lseek(fd, offset, hole ? SEEK_HOLE : SEEK_DATA);
+  return at < 0 ? -errno : at;
+}
+
 /** A descriptor (O_PATH) of what `path` leads to without leaving the folder `root`, openat2(2); without `links` no symlink is
  * followed at all. -errno: EXDEV where it would leave, ENOSYS before Linux 5.6, EPERM under a filter of calls that does not know
  * it, EAGAIN where renames elsewhere keep the kernel from telling what ".." leads to. */

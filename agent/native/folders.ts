@@ -53,6 +53,12 @@ export class Folders {
     return at === undefined ? ENAMETOOLONG : this.#native.engine_beneath(root, at, links ? 1 : 0);
   }
 
+  /** Where a file's next data is from `offset` on, or its next hole, lseek(2); it moves the file's own position. ENXIO: there is
+   * no data behind. */
+  seek(fd: number, offset: number, what: "data" | "hole"): number {
+    return Number(this.#native.engine_seek(fd, offset, what === "hole" ? 1 : 0));
+  }
+
   /** Where a path lies for the next call; undefined for one that is longer than the kernel takes. (A new buffer for each
    * costs as much as a call.) */
   #placed(path: string): Pointer | undefined {

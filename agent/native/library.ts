@@ -55,6 +55,7 @@ const SYMBOLS = {
   engine_folder: { args: [FFIType.ptr, FFIType.i32, FFIType.ptr], returns: FFIType.i32 },
   engine_entries: { args: [FFIType.i32, FFIType.ptr, FFIType.u32], returns: FFIType.i32 },
   engine_beneath: { args: [FFIType.i32, FFIType.ptr, FFIType.i32], returns: FFIType.i32 },
+  engine_seek: { args: [FFIType.i32, FFIType.i64_fast, FFIType.i32], returns: FFIType.i64_fast },
   engine_receive: { args: [FFIType.i32], returns: FFIType.i32 },
 } as const;
 export type Library = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];

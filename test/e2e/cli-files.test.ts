@@ -72,6 +72,18 @@ test("with --root nothing is copied that a link leads out of it to, either way",
   await here.sandmesh("release", id);
 });
 
+test("holes are copied as holes, both ways", async () => {
+  const id = await here.acquired();
+  const [big, back] = [join(here.scratch, "holes"), join(here.scratch, "holes-back")];
+  Bun.spawnSync(["truncate", "-s", "2G", big]);
+  expect((await here.sandmesh("cp", big, `${id}:/tmp/holes`)).code).toBe(0);
+  expect((await here.sandmesh("exec", id, "--", "stat -c '%s %b' /tmp/holes")).stdout).toBe("2147483648 0\n");
+  expect((await here.sandmesh("cp", `${id}:/tmp/holes`, back)).code).toBe(0);
+  const { size, blocks } = await stat(back);
+  expect([size, blocks]).toEqual([2 ** 31, 0]);
+  await here.sandmesh("release", id);
+});
+
 describe("cp of folders", () => {
   test("lands in a folder that is there, both ways; DIR/. merges; what is left out is named", async () => {
     const id = await here.acquired();

@@ -66,7 +66,11 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     bad: { ...badFence({ path }) },
   },
   "sandbox.stat.answer": {
-    good: { file: stat, link: { ...stat, type: "symlink", target: "../b" } },
+    good: {
+      file: stat,
+      "with holes": { ...stat, size: 10_000, allocated_bytes: 4096 },
+      link: { ...stat, type: "symlink", target: "../b" },
+    },
     bad: {
       "a strange type": [{ ...stat, type: "door" }, "type"],
       "no size": [{ ...stat, size: undefined }, "size"],

@@ -62,6 +62,7 @@ export const FileStat = v.object({
   path: v.string(),
   type: FileType,
   size: whole("Bytes"),
+  allocated_bytes: v.optional(whole("Of a file, on its disk; less than its size where it has holes")),
   mode: Mode,
   uid: whole(""),
   gid: whole(""),
@@ -116,7 +117,7 @@ export const RenameRequest = v.object({
 });
 export const DoneAnswer = v.object({ done: v.literal(true) });
 
-/** `pack`: a folder or file as a tar stream (pax), in chunk frames of stream `data` and a FileEndFrame. */
+/** `pack`: a folder or file as a tar stream (pax, with holes as GNU tar's sparse format 1.0), in chunk frames of stream `data` and a FileEndFrame. */
 export const PackRequest = v.object({
   version: Version,
   ...Fence,
@@ -125,7 +126,9 @@ export const PackRequest = v.object({
   credit_bytes: v.optional(whole("", 16 * 1024 * 1024), DEFAULT_CREDIT_BYTES),
   transfer: Transfer,
 });
-/** `unpack`: a tar stream into a folder, in parts like `write`. No entry leaves the folder, by name or by link. */
+/** `unpack`: a tar stream into a folder, in parts like `write`. No entry leaves the folder, by name or by link. Holes
+ * (GNU tar's old form, and pax 0.0, 0.1 and 1.0) become holes; a map of them that is none is a `file_error` with reason
+ * `EINVAL`. */
 export const UnpackRequest = v.object({
   version: Version,
   ...Fence,

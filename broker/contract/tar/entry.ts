@@ -1,5 +1,6 @@
 // What an entry of a tar stream asks for, taken from tar-stream's header and its pax records. Pure.
 import { FileError } from "../errors.ts";
+import { type Sparse, sparseOf } from "./sparse.ts";
 
 /** tar-stream's, as far as it counts here. */
 export interface Header {
@@ -10,6 +11,7 @@ export interface Header {
   uid: number;
   gid: number;
   mtime: Date;
+  size?: number | undefined;
   pax?: unknown;
 }
 
@@ -25,6 +27,8 @@ export interface ArchiveEntry {
   gid: number;
   /** Seconds, with their fraction where pax has it. */
   mtime: number;
+  /** Of a file with holes: its content is `placed`. */
+  sparse?: Sparse;
 }
 
 const SLASH = 0x2f;
@@ -53,7 +57,7 @@ export function componentsOf(name: Buffer): Buffer[] {
 /** The option that keeps the bytes of names in headers: tar-stream decodes those as latin1, pax records as UTF-8. */
 export const NAME_ENCODING = "latin1";
 
-function paxOf(header: Header): ReadonlyMap<string, string> {
+export function paxOf(header: Pick<Header, "pax">): ReadonlyMap<string, string> {
   const { pax } = header;
   if (typeof pax !== "object" || pax === null) return new Map();
   return new Map(Object.entries(pax).map(([key, value]) => [key, String(value)]));
@@ -73,9 +77,6 @@ const TYPES: Partial<Record<string, ArchiveEntry["type"]>> = {
 /** Throws FileError for names that leave the folder and kinds that cannot be unpacked right. */
 export function archiveEntry(header: Header): ArchiveEntry {
   const pax = paxOf(header);
-  for (const key of pax.keys())
-    if (key.startsWith("GNU.sparse."))
-      throw fault("ENOTSUP", `${header.name}: the archive has sparse entries; make it without --sparse`);
   const type = TYPES[header.type];
   if (type === undefined)
     throw fault("ENOTSUP", `${header.name}: the archive has an entry of an unknown kind`);
@@ -85,13 +86,17 @@ export function archiveEntry(header: Header): ArchiveEntry {
     const value = Number(pax.get(key) ?? Number.NaN);
     return Number.isFinite(value) ? value : otherwise;
   };
+  const real = pax.get("GNU.sparse.name");
+  const name = real === undefined ? bytes(header.name, "path") : Buffer.from(real);
+  const sparse = type === "file" ? sparseOf(name.toString(), pax) : undefined;
   return {
     type,
-    names: componentsOf(bytes(header.name, "path")),
+    names: componentsOf(name),
     target: bytes(header.linkname, "linkpath"),
     mode: header.mode & 0o7777,
     uid: number("uid", header.uid),
     gid: number("gid", header.gid),
     mtime: number("mtime", header.mtime.getTime() / 1000),
+    ...(sparse !== undefined && { sparse }),
   };
 }

@@ -20,6 +20,8 @@ export interface TarEntry {
   gid: number;
   /** Of a file's content, which follows the header, padded to whole blocks. */
   size: number;
+  /** Of a file's content, which is then the map of these regions (`mapBlock`) and what stands in them, `size` bytes in all. */
+  sparse?: { size: number };
   /** With its fraction: archives hold times to the microsecond, which is what can be set. */
   mtimeMs: number;
 }
@@ -54,7 +56,7 @@ function isUtf8(bytes: Buffer): boolean {
 }
 
 /** "LENGTH KEY=VALUE\n", where the length counts its own digits. */
-function paxRecord(key: string, value: Buffer | string): Buffer {
+export function paxRecord(key: string, value: Buffer | string): Buffer {
   const rest = Buffer.concat([Buffer.from(` ${key}=`), Buffer.from(value), Buffer.from("\n")]);
   let length = rest.length + 1;
   while (String(length).length + rest.length !== length) length = String(length).length + rest.length;
@@ -80,18 +82,59 @@ function rawHeader(
   octal(block, entry.size > MAX_OCTAL_11 ? 0 : entry.size, 124, 12);
   const seconds = Math.floor(microsecondsOf(entry) / MICROSECONDS);
   octal(block, seconds < 0 || seconds > MAX_OCTAL_11 ? 0 : seconds, 136, 12);
-  block.write("        ", 148, "latin1");
   block.write(flag, 156, "latin1");
   target?.copy(block, 157, 0, NAME_BYTES);
   block.write("ustar\x0000", 257, "latin1");
   octal(block, 0, 329, 8);
   octal(block, 0, 337, 8);
   prefix.copy(block, 345, 0, PREFIX_BYTES);
-  let sum = 0;
-  for (const byte of block) sum += byte;
-  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  block.write(`${checksumOf(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
   return block;
 }
+
+/** With its own field as spaces. */
+export function checksumOf(block: Buffer): number {
+  let sum = 8 * 0x20;
+  for (let at = 0; at < 148; at++) sum += block[at] ?? 0;
+  for (let at = 156; at < BLOCK_BYTES; at++) sum += block[at] ?? 0;
+  return sum;
+}
+
+/** A number of a header: octal digits, or GNU's binary form; NaN where it is neither, 0 where it is empty. */
+export function headerNumber(block: Buffer, at: number, length: number): number {
+  const field = block.subarray(at, at + length);
+  if ((field[0] ?? 0) & 0x80) {
+    if (field[0] !== 0x80) return Number.NaN;
+    return field.subarray(1).reduce((sum, byte) => sum * 256 + byte, 0);
+  }
+  const text = field
+    .toString("latin1")
+    .replace(/^[ \0]+/, "")
+    .replace(/[ \0].*$/s, "");
+  if (text === "") return 0;
+  return /^[0-7]+$/.test(text) ? Number.parseInt(text, 8) : Number.NaN;
+}
+
+/** The records of a pax header's content, in their order; those that are none end them. */
+export function paxRecords(content: Buffer): [key: string, value: Buffer][] {
+  const records: [string, Buffer][] = [];
+  for (let at = 0; at < content.length; ) {
+    const space = content.indexOf(0x20, at);
+    const length = Number(space < 0 ? "" : content.toString("latin1", at, space));
+    const equals = content.indexOf(0x3d, space);
+    if (!(length > 0) || equals < 0 || equals >= at + length) break;
+    records.push([
+      content.toString("utf8", space + 1, equals),
+      content.subarray(equals + 1, at + length - 1),
+    ]);
+    at += length;
+  }
+  return records;
+}
+
+/** The extra entry that has these records. */
+export const paxHeader = (records: readonly Buffer[]): Buffer =>
+  Buffer.concat(extra("x", "PaxHeaders/entry", Buffer.concat(records)));
 
 const EMPTY = Buffer.alloc(0);
 
@@ -125,7 +168,17 @@ function splitName(name: Buffer): [prefix: Buffer, name: Buffer] | undefined {
 export function tarHeader(entry: TarEntry): Buffer {
   const parts: Buffer[] = [];
   const records: Buffer[] = [];
-  const name = entry.type === "dir" ? Buffer.concat([entry.name, Buffer.from("/")]) : entry.name;
+  const { sparse } = entry;
+  let name = entry.type === "dir" ? Buffer.concat([entry.name, Buffer.from("/")]) : entry.name;
+  if (sparse !== undefined) {
+    records.push(paxRecord("GNU.sparse.major", "1"), paxRecord("GNU.sparse.minor", "0"));
+    // Who knows nothing of holes unpacks it under a name that says so. (One that is no UTF-8 fits into no record.)
+    if (isUtf8(name)) {
+      records.push(paxRecord("GNU.sparse.name", name));
+      name = Buffer.from("GNUSparseFile.0/entry");
+    }
+    records.push(paxRecord("GNU.sparse.realsize", String(sparse.size)));
+  }
   const split = splitName(name);
   // pax names are UTF-8 by definition; GNU's long name takes any bytes, and every reader knows it.
   const long = (key: string, flag: string, value: Buffer): void => {

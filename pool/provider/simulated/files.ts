@@ -13,7 +13,7 @@ export interface MemoryFile {
 }
 
 /** A virtual sandbox has a disk of this size; what does not fit is ENOSPC. */
-const DISK_BYTES = 64 * 1024 * 1024;
+export const DISK_BYTES = 64 * 1024 * 1024;
 
 const failure = (reason: string, path: string): FileError => new FileError(`${reason}: ${path}`, { reason });
 

@@ -2,6 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { newUuidV7 } from "../../../broker/contract/index.ts";
+import { tarHeader } from "../../../broker/contract/tar/header.ts";
+import { mapBlock } from "../../../broker/contract/tar/sparse.ts";
 import { bootstrapOf, Caller, PoolDouble, TENANT, until } from "../../../broker/endpoint/testing.ts";
 import type { Link } from "../../../broker/link/link.ts";
 import { type TestServer, testServer } from "../../../broker/server/testing.ts";
@@ -196,6 +198,23 @@ describe("files", () => {
     expect(await codeOf(caller.ask("stat", { path: "w/d/two" }))).toBe("answered");
     expect(await codeOf(caller.ask("stat", { path: "t" }))).toBe("file_error ENOENT");
     expect(await codeOf(unpack(Buffer.from("no tar".repeat(200))))).toBe("file_error EINVAL");
+  });
+
+  test("an archive's holes become zeros", async () => {
+    await using worlds = new Worlds();
+    const caller = await worlds.ready();
+    const map = mapBlock([
+      { offset: 4096, length: 3 },
+      { offset: 10_000, length: 0 },
+    ]);
+    const about = { mode: 0o644, uid: 0, gid: 0, mtimeMs: 0, size: map.length + 3 };
+    const header = tarHeader({ ...about, type: "file", name: Buffer.from("f"), sparse: { size: 10_000 } });
+    const data = Buffer.concat([header, map, Buffer.from("abc"), Buffer.alloc(509), Buffer.alloc(1024)]);
+    await caller.ask("unpack", { path: "u", transfer: newUuidV7(), offset: 0, data, last: true });
+    const { data: read } = await caller.ask("read", { path: "u/f" });
+    const wanted = Buffer.alloc(10_000);
+    wanted.write("abc", 4096);
+    expect(Buffer.compare(Buffer.from(read as Uint8Array), wanted)).toBe(0);
   });
 
   test("no path leaves a root", async () => {

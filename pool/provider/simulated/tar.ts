@@ -1,8 +1,10 @@
 // Trees of virtual files as tar, both ways.
 import { extract, pack } from "tar-stream";
 import { FileError } from "../../../broker/contract/index.ts";
+import { paxOf } from "../../../broker/contract/tar/entry.ts";
+import { placed, sparseOf } from "../../../broker/contract/tar/sparse.ts";
 import type { ByteSink } from "../../../broker/endpoint/executor.ts";
-import type { MemoryFile, MemoryFiles } from "./files.ts";
+import { DISK_BYTES, type MemoryFile, type MemoryFiles } from "./files.ts";
 
 /** A file alone, or a folder's contents, as an archive. */
 export async function packTree(
@@ -43,9 +45,19 @@ async function unpack(files: MemoryFiles, path: string, archive: Buffer): Promis
   stream.end(archive);
   try {
     for await (const entry of stream) {
-      const { name, type, mode, uid, gid, mtime } = entry.header;
+      const { type, mode, uid, gid, mtime, size = 0 } = entry.header;
+      const pax = paxOf(entry.header);
+      const name = pax.get("GNU.sparse.name") ?? entry.header.name;
+      const sparse = sparseOf(name, pax);
       const data: Buffer[] = [];
-      for await (const part of entry as AsyncIterable<Buffer>) data.push(part);
+      if (sparse === undefined) for await (const part of entry as AsyncIterable<Buffer>) data.push(part);
+      else {
+        // Memory has no holes.
+        if (sparse.size > DISK_BYTES) throw new FileError(`ENOSPC: ${name}`, { reason: "ENOSPC" });
+        const whole = Buffer.alloc(sparse.size || 0);
+        for await (const part of placed(name, sparse, entry, size)) whole.set(part.data, part.at);
+        data.push(whole);
+      }
       if (name.split("/").includes("..")) {
         throw new FileError(`the archive's ${name} would leave the folder`, { reason: "EPERM" });
       }

@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import IO, TYPE_CHECKING
 
 from ._wire.lost import may_be_lost
+from ._wire.sparse import has_holes
 from ._wire.special import is_by_descriptor, read_special, write_special
 from ._wire.tree import became_shorter, local_errors, local_path, pack_as, pack_folder, shown, whole
-from ._wire.unpack import Unpacking, unpack_new
+from ._wire.unpack import Unpacking, unpack_file, unpack_new
 from .errors import FileError, InvalidRequestError, NotFoundError, SandmeshError
 
 if TYPE_CHECKING:
@@ -53,18 +54,33 @@ async def upload(
         raise FileError(f"{shown(source)} is neither a file, a folder nor a pipe", reason="EINVAL")
     if kind == stat.S_IFLNK or text is None:
         folder, name = os.path.split(target.rstrip(b"/"))
-        into = _utf8(folder or b".")
-        if into is None:
+        named = _utf8(folder or b".")
+        if named is None:
             raise InvalidRequestError("path: only the last part may be other than UTF-8", field="path")
         path = await asyncio.to_thread(os.path.realpath, source) if follow else source
-        await _send(files, into, lambda archive, tell: pack_as(name, path, archive, tell), skipped)
+        await _send(files, named, lambda archive, tell: pack_as(name, path, archive, tell), skipped)
     elif kind == stat.S_IFDIR:
         await _send(files, text, lambda archive, tell: pack_folder(source, archive, tell), skipped, partial)
     else:
+        if has_holes(found) and await _is_free(files, text):
+            # Archives have holes, a write's bytes have none.
+            into, base = os.path.split(text)
+            real = await asyncio.to_thread(os.path.realpath, source)
+            await _send(files, into or ".", lambda archive, tell: pack_as(base.encode(), real, archive, tell), skipped)
+            return
         with local_errors(source):
             file = await asyncio.to_thread(open, source, "rb")
         with file:
             await files.write(text, _whole(file, source), mode=stat.S_IMODE(found.st_mode), mtime=found.st_mtime)
+
+
+async def _is_free(files: Files, path: str) -> bool:
+    """Nothing is there: what is has an owner and a mode, or leads elsewhere, which a write keeps."""
+    try:
+        await files.stat(path, follow=False)
+    except FileError as error:
+        return error.reason == "ENOENT" and not path.endswith("/")
+    return False
 
 
 async def _send(
@@ -155,9 +171,18 @@ async def _put(files: Files, remote: str, target: bytes, found: FileStat, there:
             _make_link(half, found)
             return
         with await asyncio.to_thread(_open_new, half) as file:
-            await _write_all(file, files.read_parts(remote))
+            if found.allocated is not None and found.allocated < found.size:
+                await _write_sparse(files, remote, file)
+            else:
+                await _write_all(file, files.read_parts(remote))
         os.utime(half, (found.mtime, found.mtime))
         os.chmod(half, found.mode)
+
+
+async def _write_sparse(files: Files, remote: str, file: IO[bytes]) -> None:
+    with tempfile.TemporaryFile() as archive:
+        await _fetch(archive, lambda: files.pack(remote))
+        await asyncio.to_thread(unpack_file, archive, file)
 
 
 async def _write_all(file: IO[bytes], parts: AsyncIterator[bytes]) -> None:

@@ -33,6 +33,8 @@ class FileStat:
     """Seconds since the epoch."""
     target: str | None = None
     """Of a symlink."""
+    allocated: int | None = None
+    """Bytes of a file on its disk; less than its size where it has holes."""
 
     @property
     def is_dir(self) -> bool:
@@ -75,8 +77,9 @@ _FOREVER_S = 24 * 3600.0
 
 
 def _stat_of(wire: dict[str, Any]) -> FileStat:
-    fields = {name: wire[name] for name in ("path", "type", "size", "mode", "uid", "gid")}
-    return FileStat(**fields, mtime=wire["mtime_ms"] / 1000, target=wire.get("target"))
+    fields: dict[str, Any] = {name: wire[name] for name in ("path", "type", "size", "mode", "uid", "gid")}
+    more: dict[str, Any] = {"target": wire.get("target"), "allocated": wire.get("allocated_bytes")}
+    return FileStat(**fields, **more, mtime=wire["mtime_ms"] / 1000)
 
 
 class Files:
@@ -322,7 +325,8 @@ class Files:
         that is named itself, copies what it leads to, or else the link. ``skipped`` is told what is left out (fifos,
         sockets and devices), ``partial`` before a folder's copying raises, where what was copied by then stays. Raises
         FileError that names the file where one of this machine's cannot be read, went away or became shorter meanwhile.
-        Bytes are for names that are no UTF-8; in the sandbox only the last part may be one. A fifo, and what a
+        Bytes are for names that are no UTF-8; in the sandbox only the last part may be one. Holes of files stay holes,
+        and are not sent (of one that is named itself, where nothing is in its place). A fifo, and what a
         descriptor leads to (/dev/stdin), is read to its end, into a file; a fifo's writer is waited for."""
         await upload(self, local, path, follow, skipped, partial)
 

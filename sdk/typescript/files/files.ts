@@ -296,8 +296,9 @@ export class Files {
 
   /** A file or folder of this machine to `remote` (the new name, not the folder to put it in), with modes, links and
    * times (to the microsecond). A folder that is there already keeps its own mode and time. Bytes are for names that are no
-   * UTF-8; in the sandbox only the last part may be one. A fifo, and what a descriptor leads to (/dev/stdin), is read to its
-   * end, into a file; a fifo's writer is waited for. Throws FileError that names the file where one of this machine's
+   * UTF-8; in the sandbox only the last part may be one. Holes of files stay holes, and are not sent
+   * (of one that is named itself, where nothing is in its place). A fifo, and what a descriptor leads to (/dev/stdin), is read to
+   * its end, into a file; a fifo's writer is waited for. Throws FileError that names the file where one of this machine's
    * cannot be read, went away or became shorter meanwhile. */
   upload(local: string | Uint8Array, remote: string | Uint8Array, options: CopyOptions = {}): Promise<void> {
     return upload(this, local, remote, options);

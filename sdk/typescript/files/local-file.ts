@@ -6,17 +6,18 @@ import { localErrors } from "./local-errors.ts";
 
 const PART_BYTES = 256 * 1024;
 
-/** The bytes from where `file` stands, at most `atMost`. Throws FileError that names the file where it ends before
+/** The bytes from where `file` stands, or `from` on, at most `atMost`. Throws FileError that names the file where it ends before
  * `atLeast`: someone cut it off meanwhile, and what was read never stood in it. */
 export async function* contentOf(
   file: FileHandle,
   path: string | Buffer,
-  { atLeast, atMost }: { atLeast: number; atMost: number },
+  { atLeast, atMost, from }: { atLeast: number; atMost: number; from?: number },
 ): AsyncGenerator<Uint8Array, void, void> {
   let total = 0;
   while (total < atMost) {
+    const position = from === undefined ? null : from + total;
     const part = Buffer.allocUnsafe(Math.min(PART_BYTES, atMost - total));
-    const { bytesRead } = await localErrors(path, () => file.read(part, 0, part.length, null));
+    const { bytesRead } = await localErrors(path, () => file.read(part, 0, part.length, position));
     if (bytesRead === 0) break;
     total += bytesRead;
     yield part.subarray(0, bytesRead);

@@ -2,6 +2,8 @@
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
 import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
+import { mapBlock } from "../../../broker/contract/tar/sparse.ts";
+import { regionsOf } from "./holes.ts";
 import { localErrors } from "./local-errors.ts";
 import { contentOf } from "./local-file.ts";
 
@@ -76,9 +78,21 @@ async function* packFile(path: Buffer, full: Buffer): AsyncGenerator<Uint8Array,
   try {
     const found = await localErrors(path, () => file.stat());
     const { size } = found;
-    yield tarHeader(entryOf(found, "file", full));
-    yield* contentOf(file, path, { atLeast: size, atMost: size });
-    yield Buffer.alloc(paddingOf(size));
+    const entry = entryOf(found, "file", full);
+    const regions = await regionsOf(file, path, found);
+    if (regions === undefined) {
+      yield tarHeader(entry);
+      yield* contentOf(file, path, { atLeast: size, atMost: size });
+      yield Buffer.alloc(paddingOf(size));
+      return;
+    }
+    const map = mapBlock(regions);
+    const stored = regions.reduce((sum, { length }) => sum + length, 0);
+    yield tarHeader({ ...entry, size: map.length + stored, sparse: { size } });
+    yield map;
+    for (const { offset, length } of regions)
+      yield* contentOf(file, path, { atLeast: length, atMost: length, from: offset });
+    yield Buffer.alloc(paddingOf(stored));
   } finally {
     await file.close();
   }

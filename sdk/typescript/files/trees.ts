@@ -19,13 +19,14 @@ import { FileError, type FileStat, NotFoundError, newUuidV7 } from "../../../bro
 import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
+import { mayHaveHoles } from "./holes.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 import { localFile } from "./local-file.ts";
 import { isByDescriptor, readSpecial } from "./local-stream.ts";
 import { isSpecial, writeSpecial } from "./local-write.ts";
 import { packAs, packFolder, type Skipped } from "./pack.ts";
 import { Anew } from "./read.ts";
-import { unpackFolder } from "./unpack.ts";
+import { unpackFile, unpackFolder } from "./unpack.ts";
 
 export interface CopyOptions extends Abortable {
   /** Of a symlink that is named itself: true (default) copies what it leads to, false the link. */
@@ -90,10 +91,26 @@ export async function upload(
     const told = { ...options, begun: () => (begun = true) };
     const stays = (error: unknown) => begun && !wroteNothing(error);
     await telling(partial, stays, () => files.unpack(target.toString(), packFolder(path, skipped), told));
+  } else if (mayHaveHoles(found) && (await isFree(files, target.toString(), options))) {
+    // Archives have holes, a write's bytes have none.
+    const { folder, name } = splitPath(target);
+    const real = await localErrors(path, () => realpath(path, { encoding: "buffer" }));
+    await files.unpack(folder.toString(), packAs(name, real, skipped), options);
   } else {
     const { mtimeMs } = found;
     const mode = found.mode & 0o7777;
     await files.write(target.toString(), localFile(path), { ...options, mode, mtimeMs });
+  }
+}
+
+/** Nothing is there: what is has an owner and a mode, or leads elsewhere, which a write keeps. */
+async function isFree(files: Files, path: string, options: Abortable): Promise<boolean> {
+  try {
+    await files.stat(path, { ...options, follow: false });
+    return false;
+  } catch (error) {
+    if (error instanceof FileError && error.reason === "ENOENT") return !path.endsWith("/");
+    throw error;
   }
 }
 
@@ -231,7 +248,9 @@ async function put(
     place = await realpath(local, { encoding: "buffer" });
   await whole(place, async (half) => {
     if (found.type === "symlink") return await makeLink(half, found);
-    await writeNew(half, content());
+    const { allocated_bytes: allocated = found.size } = found;
+    if (allocated < found.size) await unpackFile(files.pack(remote, options), half);
+    else await writeNew(half, content());
     await dress(half, found);
   });
 }

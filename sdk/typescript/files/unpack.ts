@@ -1,19 +1,35 @@
 // A tar stream into a folder of this machine; nothing is written outside of the folder. Names are bytes.
-import { chmod, link, lstat, lutimes, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
+import {
+  chmod,
+  type FileHandle,
+  link,
+  lstat,
+  lutimes,
+  mkdir,
+  open,
+  symlink,
+  unlink,
+  utimes,
+} from "node:fs/promises";
 import { type Extract, extract } from "tar-stream";
 import { FileError } from "../../../broker/contract/index.ts";
 import {
   type ArchiveEntry,
   archiveEntry,
   componentsOf,
+  type Header,
   NAME_ENCODING,
 } from "../../../broker/contract/tar/entry.ts";
+import { placed } from "../../../broker/contract/tar/sparse.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 
 /** So much may wait in the parser. */
 const WATER_MARK_BYTES = 256 * 1024;
 const OPTIONS = { highWaterMark: WATER_MARK_BYTES, filenameEncoding: NAME_ENCODING };
 const SLASH = Buffer.from("/");
+
+/** As tar-stream gives it: its content, and its header. */
+type Entry = AsyncIterable<unknown> & { header: Header };
 
 interface Placed {
   path: Buffer;
@@ -68,6 +84,37 @@ export async function unpackFolder(
   for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry, wrote));
   // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
   for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
+}
+
+/** The content of an archive's one file, with its holes, as the new file `path`. Throws what `unpackFolder` does. */
+export async function unpackFile(source: AsyncIterable<Uint8Array>, path: Buffer): Promise<void> {
+  const tar = extract(OPTIONS);
+  const failed: unknown[] = [];
+  const reading = feed(source, tar).catch((error: unknown) => {
+    failed.push(error);
+    tar.destroy(error instanceof Error ? error : new Error(String(error)));
+  });
+  let files = 0;
+  try {
+    for await (const content of tar) {
+      const entry = archiveEntry(content.header);
+      if (entry.type === "file" && files++ === 0) {
+        const file = await open(path, "wx", 0o600);
+        try {
+          await writeContent(content, entry, file);
+        } finally {
+          await file.close();
+        }
+      }
+      content.resume();
+    }
+  } catch (error) {
+    tar.destroy();
+    throw failed.length > 0 ? failed[0] : error;
+  }
+  await reading;
+  if (failed.length > 0) throw failed[0];
+  if (files === 0) throw new FileError("the archive has no file in it", { reason: "EIO" });
 }
 
 /** The archive's bytes into the parser. Throws what the source throws; the parser's own error is thrown where the entries
@@ -130,7 +177,7 @@ async function makeSymlink(path: Buffer, { target, mtime }: ArchiveEntry, wrote:
 }
 
 async function writeFile(
-  content: AsyncIterable<unknown>,
+  content: Entry,
   entry: ArchiveEntry,
   path: Buffer,
   wrote: () => void,
@@ -140,11 +187,28 @@ async function writeFile(
   const file = await open(path, "wx", 0o600);
   wrote();
   try {
-    for await (const part of content) if (part instanceof Uint8Array) await file.writeFile(part);
+    await writeContent(content, entry, file);
   } finally {
     await file.close();
   }
   await dress(path, entry);
+}
+
+/** An entry's content, with its holes where it has some. */
+async function writeContent(
+  content: Entry,
+  { sparse, names }: ArchiveEntry,
+  file: FileHandle,
+): Promise<void> {
+  if (sparse === undefined) {
+    for await (const part of content) if (part instanceof Uint8Array) await file.writeFile(part);
+    return;
+  }
+  const name = names.map((each) => each.toString()).join("/");
+  for await (const { at, data } of placed(name, sparse, content, content.header.size ?? 0))
+    for (let done = 0; done < data.length; )
+      done += (await file.write(data, done, data.length - done, at + done)).bytesWritten;
+  await file.truncate(sparse.size);
 }
 
 async function dress(path: Buffer, { mode, mtime }: ArchiveEntry): Promise<void> {

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from ..errors import FileError, InvalidRequestError
+from .sparse import add_sparse, regions_of
 
 Tell = Callable[[str], None]
 
@@ -130,7 +131,7 @@ class _Packer:
                 self.add(path, name, found, file)
             except OSError as error:
                 # tarfile's own, of a file that ends too early.
-                if error.errno is not None or file.tell() >= found.st_size:
+                if error.errno is not None or os.fstat(file.fileno()).st_size >= found.st_size:
                     raise
                 raise became_shorter(path) from error
 
@@ -150,7 +151,12 @@ class _Packer:
         # pax names are UTF-8 by definition; GNU's long name takes any bytes.
         odd = any("\udc80" <= char <= "\udcff" for char in entry.name + entry.linkname)
         self._tar.format = tarfile.GNU_FORMAT if odd else tarfile.PAX_FORMAT
-        self._tar.addfile(entry, file)
+        # (Of an odd name the holes go as zeros: pax alone has them.)
+        regions = None if odd or file is None else regions_of(file, found)
+        if file is None or regions is None:
+            self._tar.addfile(entry, file)
+        else:
+            add_sparse(self._tar, entry, file, regions)
 
     def _first_name(self, found: os.stat_result, name: str) -> str | None:
         if found.st_nlink < 2:

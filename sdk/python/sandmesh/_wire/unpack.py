@@ -8,9 +8,11 @@ import os
 import shutil
 import stat
 import tarfile
+from collections.abc import Iterator
 from typing import IO
 
 from ..errors import FileError
+from .sparse import write_sparse
 from .tree import local_errors, shown, whole
 
 
@@ -23,6 +25,32 @@ def unpack_new(archive: IO[bytes], target: bytes, mode: int, mtime: float) -> No
             Unpacking(half, new=True).take(archive)
             os.utime(half, (mtime, mtime))
             os.chmod(half, mode)
+
+
+def unpack_file(archive: IO[bytes], file: IO[bytes]) -> None:
+    """The content of an archive's one file, with its holes. Raises FileError."""
+    with _damage(), tarfile.open(fileobj=archive, mode="r:", encoding="utf-8") as tar:
+        entry = tar.next()
+        content = None if entry is None else tar.extractfile(entry)
+        if entry is None or content is None:
+            raise FileError("the archive has no file in it", reason="EIO")
+        _write(entry, content, file)
+
+
+def _write(entry: tarfile.TarInfo, content: IO[bytes], file: IO[bytes]) -> None:
+    if entry.issparse():
+        write_sparse(entry, content, file)
+    else:
+        shutil.copyfileobj(content, file)
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    # The last two are tarfile's, of a sparse entry's map that is none.
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
 
 
 class Unpacking:
@@ -39,12 +67,9 @@ class Unpacking:
         """Raises FileError for a name that leads outside, and that names what cannot be written."""
         links: list[tarfile.TarInfo] = []
         folders: list[tarfile.TarInfo] = []
-        try:
-            with tarfile.open(fileobj=archive, mode="r:", encoding="utf-8") as tar:
-                for entry in tar:
-                    self._put(tar, entry, links, folders)
-        except tarfile.TarError as error:
-            raise FileError(f"the archive is damaged: {error}", reason="EIO") from error
+        with _damage(), tarfile.open(fileobj=archive, mode="r:", encoding="utf-8") as tar:
+            for entry in tar:
+                self._put(tar, entry, links, folders)
         for entry in links:
             self._link(entry)
         # Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
@@ -109,7 +134,7 @@ class Unpacking:
         self._remove_old(path)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             self.wrote = True
-            shutil.copyfileobj(content, file)
+            _write(entry, content, file)
             file.flush()
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
             os.chmod(file.fileno(), entry.mode & 0o7777)
