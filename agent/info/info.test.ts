@@ -57,6 +57,19 @@ test("version 1 beside an empty version 2, mounted from a container's own part o
   });
 });
 
+test("version 1 that counts the used cpu apart from its limit", () => {
+  const facts = from({
+    "/proc/self/cgroup": "3:cpuacct:/m/sb-1\n2:cpu:/m/sb-1\n0::/\n",
+    "/proc/self/mountinfo": [
+      "31 23 0:27 /m/sb-1 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu",
+      "32 23 0:28 /m/sb-1 /sys/fs/cgroup/cpuacct ro - cgroup cgroup rw,cpuacct",
+    ].join("\n"),
+    "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+    "/sys/fs/cgroup/cpuacct/cpuacct.usage": "12500000\n",
+  });
+  expect(facts).toEqual({ cpuUsedMs: 12.5 });
+});
+
 test("no limit is no figure: neither -1, nor max, nor version 1's largest number", () => {
   const facts = from({
     "/proc/self/cgroup": "2:memory:/\n1:cpu:/\n",

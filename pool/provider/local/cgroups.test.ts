@@ -23,6 +23,18 @@ test("a version 1 machine has one for each controller, also where two share a mo
   ]);
 });
 
+test("the cpu that is used is counted also where version 1 mounts that apart from its limit", () => {
+  const mountinfo = [
+    "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+    "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct",
+    "34 31 0:31 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio",
+  ].join("\n");
+  expect(parseHierarchies(mountinfo, "2:cpuacct:/api/d38\n1:cpu:/api/d38\n")).toEqual([
+    { version: 1, controllers: ["cpu"], base: "/sys/fs/cgroup/cpu/api/d38" },
+    { version: 1, controllers: [], base: "/sys/fs/cgroup/cpuacct/api/d38" },
+  ]);
+});
+
 test("in a container, whose cgroup mount shows a subtree, the path below it counts", () => {
   const mountinfo = "35 31 0:32 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory";
   expect(parseHierarchies(mountinfo, "4:memory:/docker/ab")).toEqual([

@@ -7,12 +7,14 @@ import { errnoOf, ProviderError, type SandboxSpec } from "../../../broker/contra
 export const CONTROLLERS = ["cpu", "memory", "pids"] as const;
 export type Controller = (typeof CONTROLLERS)[number];
 /** A place below which groups can be made. Version 2 has one for all its controllers, and without any it still ends all that
- * is in a group at once. */
+ * is in a group at once; of version 1, one without any counts the cpu that was used, where that is not mounted with `cpu`. */
 export interface Hierarchy {
   version: 1 | 2;
   controllers: Controller[];
   base: string;
 }
+/** It limits nothing; `info` tells what it counts. */
+const ACCOUNTING = "cpuacct";
 const COMMANDS = "commands";
 const CPU_PERIOD_US = 100_000;
 const isController = (name: string): name is Controller => CONTROLLERS.some((c) => c === name);
@@ -33,8 +35,9 @@ export function parseHierarchies(mountinfo: string, cgroup: string): Hierarchy[]
     if (type === "cgroup2") {
       return [{ version: 2, controllers: [], base: join(mountPoint, below(own.get("") ?? "/", root)) }];
     }
-    const controllers = options.split(",").filter(isController);
-    const [first] = controllers;
+    const names = options.split(",");
+    const controllers = names.filter(isController);
+    const first = controllers[0] ?? names.find((name) => name === ACCOUNTING);
     if (type !== "cgroup" || first === undefined) return [];
     return [{ version: 1, controllers, base: join(mountPoint, below(own.get(first) ?? "/", root)) }];
   });
@@ -126,7 +129,7 @@ export class Cgroups {
         made.commands = join(folder, COMMANDS);
       }
       // Where version 1 has the controllers, version 2 has nothing to see.
-      if (hierarchy.controllers.length > 0)
+      if (hierarchy.version === 1 || hierarchy.controllers.length > 0)
         made.views[folder] =
           hierarchy.version === 2 ? "/sys/fs/cgroup" : `/sys/fs/cgroup/${basename(mountOf(hierarchy))}`;
     }

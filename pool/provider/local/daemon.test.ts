@@ -114,6 +114,24 @@ describe.if(process.getuid?.() === 0)("the real daemon", () => {
     if (info.memory_limit_bytes !== undefined) expect(info.memory_limit_bytes).toBe(limits.memory_bytes);
   });
 
+  test.if(detect().length > 0)("info tells the cpu that this sandbox has used, and no other", async () => {
+    const used = async (): Promise<number> => {
+      const asked = sandboxSubject("acme", "sb-cpu", "info");
+      const answer = await user.request("sb-cpu", asked, encode({ version: 1 }), { timeoutMs: 20_000 });
+      return parseAnswer(InfoAnswer, answer.data).cpu_used_ms ?? Number.NaN;
+    };
+    await start("sb-cpu", { pids: 200 });
+    await start("sb-cpu-other", { pids: 200 });
+    const work = "python3 -c 'import time\nwhile time.process_time() < 0.5: pass'";
+    const before = await used();
+    await sh("sb-cpu-other", work);
+    const beside = await used();
+    await sh("sb-cpu", work);
+    const after = await used();
+    expect(after - beside).toBeGreaterThan(500);
+    expect(beside - before).toBeLessThan(500);
+  });
+
   test("doctor says of a sandbox that asks for nothing what that says of itself, and no more isolation", async () => {
     const told = (await diagnose(bench.stateDir)).filter(({ check }) => check.startsWith(SHARED));
     const words = told.map(({ check, ok, detail }) => [`${check.slice(SHARED.length)}: ${detail}`, ok]);
