@@ -16,7 +16,7 @@ import { resolveSettings, type Settings } from "../typescript/settings.ts";
 import { defined } from "../typescript/spec.ts";
 import { pause } from "../typescript/wire/pause.ts";
 import { EXIT } from "./exit.ts";
-import { createOutput, type Output, red, shown } from "./output.ts";
+import { createOutput, jsonLine, type Output, red, shown } from "./output.ts";
 
 export interface Globals {
   json: boolean;
@@ -52,7 +52,7 @@ export function hereOnly(command: Command): Command {
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
 export function printError(error: SandmeshError, json: boolean): void {
-  if (json) process.stdout.write(`${JSON.stringify({ error: error.toWire() })}\n`);
+  if (json) process.stdout.write(`${jsonLine({ error: error.toWire() })}\n`);
   process.stderr.write(`${red("sandmesh")}: ${error.code}: ${shown(error.message, "\n")}\n`);
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { counted, shown, table } from "./output.ts";
+import { counted, jsonLine, shown, table } from "./output.ts";
 
 test("a table is no wider than the terminal, and nothing of it is lost", () => {
   const about = "From the create to ready; an image pull is within it";
@@ -16,6 +16,14 @@ test("a table is no wider than the terminal, and nothing of it is lost", () => {
   // Colours end where the line does.
   for (const line of text.split("\n"))
     expect(line.split("\u001b[32m").length).toBe(line.split("\u001b[0m").length);
+});
+
+test("a line of JSON is one line, also to who ends lines at U+2028 or U+0085, and says the same", () => {
+  const value = { name: "a\u2028b\u2029c\u0085d\n\r\u000b\u000c\u001c", ü: ["漢"] };
+  const line = jsonLine(value);
+  expect(JSON.parse(line)).toEqual(value);
+  const python = Bun.spawnSync(["python3", "-c", "import sys; print(len(sys.argv[1].splitlines()))", line]);
+  expect(python.stdout.toString()).toBe("1\n");
 });
 
 test("where there is room, or no terminal, each row is one line", () => {

@@ -21,7 +21,7 @@ export function createOutput(options: { json: boolean; quiet: boolean }, signal?
   return {
     json: options.json,
     async result(value, text) {
-      const line = options.json ? JSON.stringify(value) : text;
+      const line = options.json ? jsonLine(value) : text;
       if (line !== "") await write("stdout", line.endsWith("\n") ? line : `${line}\n`, signal);
     },
     note(text) {
@@ -32,6 +32,14 @@ export function createOutput(options: { json: boolean; quiet: boolean }, signal?
     },
   };
 }
+
+/** JSON that is one line, however its reader splits text: Python's `splitlines` and others end lines at these, too, which
+ * JSON lets stand. */
+export const jsonLine = (value: unknown): string =>
+  JSON.stringify(value).replace(
+    /[\u0085\u2028\u2029]/g,
+    (end) => `\\u${end.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 
 /** Whether this process was started without one. Bun opens /dev/null in its place, and what is written there is lost
  * without a word; but as what ends at an exec, which nothing does that was handed over by one. */

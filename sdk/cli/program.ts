@@ -12,7 +12,7 @@ import { addAcquire, addPs, addRelease, addRenew } from "./commands/sandboxes.ts
 import { failedBy } from "./context.ts";
 import { EXIT, exitHelp, isAsTheCommand } from "./exit.ts";
 import { addHelp, addNotes } from "./help.ts";
-import { red, tellByWrites, write } from "./output.ts";
+import { jsonLine, red, tellByWrites, write } from "./output.ts";
 import { onlyText } from "./words.ts";
 
 const GLOBALS = [
@@ -92,7 +92,7 @@ export function createProgram(): Command {
       if (exitCode !== 0) throw new Ending(usage, said);
       // --help and --version, as the commands of these names have it.
       const name = code === "commander.version" ? "sandmesh" : "help";
-      throw new Ending(EXIT.ok, asksForJson() ? `${JSON.stringify({ [name]: said.trimEnd() })}\n` : said);
+      throw new Ending(EXIT.ok, asksForJson() ? `${jsonLine({ [name]: said.trimEnd() })}\n` : said);
     };
   const program = new Program("sandmesh")
     .description("Stateful sandboxes in bursts, over NATS, from unmodified images.")
@@ -135,6 +135,6 @@ function asksForJson(): boolean {
 /** Wrong usage, told as commander does, and with --json to programs as well. */
 function refuseUsage(text: string, write: (text: string) => void, say: (text: string) => void): void {
   const error = new InvalidRequestError(text.trim().replace(/^error: /, ""));
-  if (asksForJson()) say(`${JSON.stringify({ error: error.toWire() })}\n`);
+  if (asksForJson()) say(`${jsonLine({ error: error.toWire() })}\n`);
   write(text.replace(/^error: /, `${red("sandmesh")}: ${error.code}: `));
 }

@@ -10,7 +10,7 @@ import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } f
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
 import { exitCodeOf } from "./exit.ts";
-import { shown, write } from "./output.ts";
+import { jsonLine, shown, write } from "./output.ts";
 
 export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
   for await (const chunk of output) await write(chunk.stream, chunk.data, context.signal);
@@ -92,7 +92,7 @@ export async function report(
   context: Context,
 ): Promise<number> {
   const { outcome: file } = flags;
-  if (file !== undefined) await writeText(file, `${JSON.stringify(outcome)}\n`, context.signal);
+  if (file !== undefined) await writeText(file, `${jsonLine(outcome)}\n`, context.signal);
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();

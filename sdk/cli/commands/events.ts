@@ -5,7 +5,7 @@ import type { PoolEvent } from "../../typescript/mod.ts";
 import { defined } from "../../typescript/spec.ts";
 import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { bold, shown, stateColor, write } from "../output.ts";
+import { bold, jsonLine, shown, stateColor, write } from "../output.ts";
 
 interface EventFlags {
   run?: string;
@@ -32,7 +32,7 @@ export function addEvents(program: Command): void {
         if (!output.json) await line(rowOf(bold, "TIME", "EVENT", "SANDBOX", "RUN", "REASON"));
         try {
           for await (const event of mesh.events(defined({ run, sandbox, what, signal })))
-            await line(output.json ? JSON.stringify(event) : describe(event));
+            await line(output.json ? jsonLine(event) : describe(event));
         } catch (error) {
           // Ctrl-C is how it ends.
           if (!(error instanceof CanceledError)) throw error;
