@@ -118,6 +118,20 @@ describe("bytes", () => {
     expect(end.stdout).toEqual(Buffer.from("ff000d0ae280a86c617374", "hex"));
   });
 
+  test("blank lines, CR LF, U+2028 and no last newline arrive as they were given, in whatever they are given by", async () => {
+    const odd = "\n\nfirst\r\n\n\u2028second\u2029\u0085\n\n  last";
+    const same = Buffer.from(odd);
+    expect((await run(commands, { argv: ["cat"], stdin: same })).stdout).toEqual(same);
+    expect((await run(commands, { argv: ["printf", "%s", odd] })).stdout).toEqual(same);
+    expect((await run(commands, { shell: `printf %s '${odd}'` })).stdout).toEqual(same);
+    expect((await run(commands, { shell: `cat <<'END'\n${odd}\nEND\n` })).text).toBe(`${odd}\n`);
+    expect((await run(commands, { shell: 'printf %s "$ODD"', env: { ODD: odd } })).stdout).toEqual(same);
+    const parts = begin(commands, { argv: ["cat"], stdin_open: true });
+    for (const byte of same) await parts.command.stdin(Buffer.of(byte));
+    parts.command.closeStdin();
+    expect((await parts.ended).stdout).toEqual(same);
+  });
+
   test("5 MB of output on both streams are complete", async () => {
     const end = await run(commands, {
       shell: "head -c 5000000 /dev/zero | tr '\\0' a; head -c 5000000 /dev/zero | tr '\\0' b >&2",
@@ -210,6 +224,20 @@ describe("what a command starts with", () => {
       "ONLY=1",
       "",
     ]);
+  });
+
+  test("what the file that BASH_ENV names sets up, whoever starts the shell", async () => {
+    const env = {
+      BASH_ENV: program("bash-env", "greet() { echo hello $1; }\nexport SEEN=exported\n", 0o644),
+    };
+    // A shell that was started ahead (native/spare.c) among them.
+    for (let i = 0; i < 5; i++)
+      expect((await run(commands, { shell: "greet you; echo $SEEN", env })).text).toBe(
+        "hello you\nexported\n",
+      );
+    const other = program("other-env", "SEEN=other\n", 0o644);
+    expect((await run(commands, { shell: "echo $SEEN", env: { BASH_ENV: other } })).text).toBe("other\n");
+    expect((await run(commands, { shell: "echo [$SEEN]", env: { BASH_ENV: "/no/such" } })).text).toBe("[]\n");
   });
 
   test("the program is looked up in the command's PATH", async () => {

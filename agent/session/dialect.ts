@@ -67,7 +67,7 @@ function posix(parts: Parts): Dialect {
   return {
     args: parts.args,
     descriptors: parts.descriptors,
-    env: { PS1: "", PS2: "", ENV: null },
+    env: { PS1: "", PS2: "" },
     setup: parts.setup,
     interruptOnce: parts.interruptOnce ?? false,
     ...(parts.wrap && { wrap: parts.wrap }),
@@ -86,6 +86,14 @@ function posix(parts: Parts): Dialect {
 const functions = (printf: string, status: string, last = ""): string =>
   `${STATUS_IS}() { return "$1"; }\n${REPORT}() { ${printf} '\\f%s %s\\n' "$1" "$?" >&${status}; ${last}}\n`;
 
+/** The environment file, which images name to make a virtual environment's programs be there: a session begins where `bash
+ * -c` begins. An interactive bash takes no notice of BASH_ENV (called `sh` it reads ENV by itself, as dash and busybox do). Its
+ * value is expanded, and not looked for in PATH, as bash has it. Last of all, so that it may do what a command may. */
+const BASH_ENV = `if [[ ! -o posix && -n $BASH_ENV ]]; then shopt -u sourcepath
+eval '\\builtin . "'"$\{BASH_ENV//\\"/\\\\\\"}"'" <&197'
+shopt -s sourcepath; fi
+`;
+
 /** Interactive for real, which bash only is when it reads commands from its stdin. In a sourced file it behaves as in a
  * script: no "[1] 4711" for a background job. PS1 and the like are cleared after each command (a virtual environment
  * sets them), for the prompt would come between the outputs. */
@@ -94,7 +102,7 @@ const BASH = posix({
   descriptors: ["commands", "stdout", "stderr", "stdin", "status", "text"],
   setup: `PS1= PS2=; set +m; set +o history; shopt -s execfail; unset HISTFILE TMOUT MAILCHECK
 exec 197<&3 198<&5 199>&4 3<&- 4>&- 5<&-
-${functions("builtin printf", "199", "PS0= PS1= PS2= PROMPT_COMMAND=; ")}`,
+${functions("builtin printf", "199", "PS0= PS1= PS2= PROMPT_COMMAND=; ")}${BASH_ENV}`,
   source: "\\builtin . /proc/self/fd/198 <&197",
   quiet: "2>&-",
 });
@@ -112,17 +120,23 @@ ${functions("command printf", "9", "PS1= PS2=; ")}`,
     quiet: "2>&-",
   });
 
-/** Its way back from an error or an interrupt is the `always` block; outside of it an interrupt is the script's end. */
+/** zsh's way back from an error or an interrupt is the `always` block; outside of it an interrupt is the script's end. */
+const guarded = (run: string): string =>
+  `{ ${run}; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`;
+/** Its environment file, which `zsh -c` reads; `-f`, without which an interactive one reads others, too, leaves it out. */
+const ZSHENV = "$" + "{ZDOTDIR:-$HOME}/.zshenv";
+
 const ZSH = posix({
   args: ["-f", "-i", "+m", "/proc/self/fd/3"],
   descriptors: STDIN_FIRST,
   setup: `0=zsh PS1= PS2= RPS1=; setopt nobanghist nonomatch nobgnice nohup nocheckjobs interactivecomments
 exec {__sandmesh_status}>&4 {__sandmesh_text}<&5 3<&- 4>&- 5<&-
-${functions("builtin printf", "$__sandmesh_status", "PS1= PS2= RPS1=; ")}`,
+${functions("builtin printf", "$__sandmesh_status", "PS1= PS2= RPS1=; ")}${guarded(`[[ ! -r ${ZSHENV} ]] || \\builtin . ${ZSHENV}`)}
+`,
   source: "\\builtin . /proc/self/fd/$__sandmesh_text",
   // A file that ends too early is no error to zsh, a text for eval is; and a `return` belongs into a file.
   wrap: (text) => `\\builtin eval ${quote(text)}`,
-  guard: (run) => `{ ${run}; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`,
+  guard: guarded,
   quiet: "2>/dev/null",
   interruptOnce: true,
 });

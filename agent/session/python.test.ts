@@ -30,6 +30,19 @@ python("an error shows the command's own traceback, and the session lives", asyn
   expect((await run(s, "kept")).stdout).toBe("1\n");
 });
 
+python(
+  "U+2028 and a form feed in a text end no line of it: its traceback shows the right ones",
+  async (s) => {
+    const odd = "\u2028, \u0085 and \f";
+    const failed = await run(s, `x = '${odd}'\r\n\r\ny = len(x)\r\nraise ValueError(y)`);
+    expect(failed.stderr).toContain("line 4, in <module>\n    raise ValueError(y)\n");
+    expect((await run(s, "print(x, end='')")).stdout).toBe(odd);
+    expect((await run(s, "input(); input()", { stdin: Buffer.from("\n\u2028\r\n") })).stdout).toBe(
+      "'\\u2028\\r'\n",
+    );
+  },
+);
+
 python("a time-out interrupts it, and the session lives", async (s) => {
   const ended = await run(s, "import time\nprint('so far')\ntime.sleep(60)\nprint('NEVER')", {
     timeout_ms: 300,

@@ -1,10 +1,11 @@
-// What a Python session runs: reads lines "run NONCE", executes the text in one namespace, as at Python's own prompt.
+// What a Python session runs: reads lines "run NONCE", executes the text in one namespace, as at Python's own prompt, before
+// which the file is run that PYTHONSTARTUP names.
 
 /** Names of the driver are not seen by the commands. A command's last expression is shown as the prompt would; an error
  * is shown with its traceback and gives status 1, an interrupt 130; `exit(n)` ends the session. */
 export const PYTHON_DRIVER = `
 def _driver():
-    import ast, linecache, os, sys, traceback
+    import ast, io, linecache, os, sys, traceback
     space = sys.modules["__main__"].__dict__
     for name in [n for n in space if n == "_driver"]:
         del space[name]
@@ -12,7 +13,7 @@ def _driver():
         os.set_inheritable(fd, False)
     own, name = os.getpid(), "<session>"
     def execute(source):
-        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        linecache.cache[name] = (len(source), None, io.StringIO(source, None).readlines(), name)
         tree = ast.parse(source, name)
         last = ast.Interactive([tree.body.pop()]) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, name, "exec"), space)
@@ -54,6 +55,13 @@ def _driver():
             if os.getpid() != own:
                 os._exit(status)
         return status
+    try:
+        startup = os.environ.get("PYTHONSTARTUP")
+        if startup:
+            with open(startup, "rb") as file:
+                exec(compile(file.read(), startup, "exec"), space)
+    except Exception:
+        pass
     status, pending = 0, b""
     while True:
         try:

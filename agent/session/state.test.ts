@@ -57,6 +57,17 @@ inEachShell("commands of many lines, here-documents, quotes and 100 KB come thro
   expect((await run(s, "echo one; echo two # three\n\n")).stdout).toBe("one\ntwo\n");
 });
 
+inEachShell(
+  "blank lines, CR LF and U+2028 in a command, and in its stdin, arrive as they were given",
+  async (s) => {
+    const odd = "\n\nfirst\r\n\n\u2028second\u2029\u0085\n\n  last";
+    const same = Buffer.from(odd);
+    expect((await run(s, `printf %s '${odd}'`)).bytes).toEqual(same);
+    expect((await run(s, `\n\ncat <<'END'\n${odd}\nEND\n\n`)).stdout).toBe(`${odd}\n`);
+    expect((await run(s, "cat", { stdin: same })).bytes).toEqual(same);
+  },
+);
+
 const UNFINISHED = [
   "echo 'open",
   'echo "open',

@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { Id } from "../ids.ts";
 import { Env, Fence, Path, Version, whole } from "./common.ts";
 
-/** `session_open`: starts the shell. Opening an open one with the same settings answers it. */
+/** `session_open`: starts the shell, with the file that its environment names (BASH_ENV, ENV, …). Opening an open one with the same settings answers it. */
 export const SessionOpenRequest = v.object({
   version: Version,
   ...Fence,
