@@ -8,6 +8,7 @@ const EXEC = "agent/exec/exec.test.ts";
 const ENDING = "agent/exec/ending.test.ts";
 const STATE = "agent/session/state.test.ts";
 const OUTPUT = "agent/session/output.test.ts";
+const TABLE = "agent/table.test.ts";
 const FILES = "agent/files/files.test.ts";
 const TAR = "agent/files/tar.test.ts";
 const WIRE = "broker/endpoint/exec.test.ts";
@@ -36,6 +37,17 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   "last line without newline, CR/LF, bytes ff 00 0d 0a lost": [
     [EXEC, "ff 00 0d 0a and a last line without newline come as they were written"],
     [OUTPUT, "every byte comes, to the last one without a newline"],
+    [TABLE, "bytes ff 00 0d 0a are kept"],
+  ],
+  "blank lines lost, CR/LF stripped, U+2028 split a line, on the way in": [
+    [EXEC, "blank lines, CR LF, U+2028 and no last newline arrive as they were given"],
+    [STATE, "blank lines, CR LF and U+2028 in a command, and in its stdin, arrive as they were given"],
+    ["agent/session/python.test.ts", "U+2028 and a form feed in a text end no line of it"],
+    [`${SDK}/exec.test.ts`, "blank lines, CR LF, U+2028 and no last newline go both ways as they are"],
+    [PYTHON, "test_blank_lines_cr_lf_and_u2028_go_both_ways_as_they_are"],
+  ],
+  "U+2028 split a line of JSON": [
+    ["sdk/cli/output.test.ts", "a line of JSON is one line, also to who ends lines at U+2028"],
   ],
   "output that is no UTF-8 raised, a character split over chunks": [
     ["sdk/typescript/command/chunk.test.ts", "bytes that are no UTF-8 become the same text"],
@@ -45,6 +57,7 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
     [ENDING, "at the time limit, grandchildren and those with a session of their own too"],
     [ENDING, "also when a fork storm is under way"],
     [`${SDK}/exec.test.ts`, "aborting ends the command's whole tree in the sandbox"],
+    [TABLE, "no grandchild is left after a time-out"],
   ],
   "a time-out raised only after the command ended by itself": [
     [ENDING, "by SIGKILL after the grace, where SIGTERM is ignored"],
@@ -61,6 +74,7 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   "a background child that holds the pipe blocked the reply": [
     [ENDING, "a child that holds stdout does not delay the reply, and is listed"],
     [STATE, "a background job lives on, does not delay the answer, and can be waited for"],
+    [TABLE, "`sleep 61 & echo hi` blocks nobody"],
   ],
   "ECHILD as exit 1, statuses stolen": [
     ["agent/process/settle.test.ts", "orphans are reaped, and none of the own commands' statuses is stolen"],
@@ -68,7 +82,10 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
     ["agent/process/settle.test.ts", "a status that someone else took is a fault that is told"],
     ["agent/main.test.ts", "owes nothing to what its parent ignored, blocked, closed or set going"],
   ],
-  "SIGKILL and exit 137 taken for one another": [[EXEC, "SIGKILL is told from exit code 137"]],
+  "SIGKILL and exit 137 taken for one another": [
+    [EXEC, "SIGKILL is told from exit code 137"],
+    [TABLE, "SIGKILL is told from exit 137"],
+  ],
   "the end of a command told in its output, or forged by it": [
     [OUTPUT, "a command can neither forge nor break the end of itself, whatever it writes where"],
   ],
@@ -82,10 +99,19 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   ],
   "SIGTERM not passed on, zombies under PID 1": [
     ["agent/main.test.ts", "becomes ready, runs commands, and ends all of them on SIGTERM"],
-    ["agent/main.test.ts", "with nothing but busybox: shell, users, orphans"],
+    ["agent/process/settle.test.ts", "10,000 short orphans leave no zombie"],
+    [TABLE, "10 orphans as PID 1 leave 0 zombies"],
   ],
   "sessions forgot functions, aliases, options, jobs and the environment": [
     [STATE, "folder, variables, exports, functions, aliases, options, traps and arguments live on"],
+    [TABLE, "functions, aliases and jobs are kept in a session"],
+  ],
+  "an environment file ignored in sessions": [
+    [
+      "agent/session/environment-file.test.ts",
+      "a session begins with what its environment file sets up, and not with what that says",
+    ],
+    [EXEC, "what the file that BASH_ENV names sets up, whoever starts the shell"],
   ],
   "sessions fell over with several at once": [
     ["agent/session/ending.test.ts", "many sessions work at the same time"],
@@ -133,7 +159,11 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   "a file visible before it was complete": [
     [FILES, "a file is not visible, nor changed, before its write is finished"],
   ],
-  "mode, owner and symlinks lost": [[TAR, "a tree comes back with modes, times, links, long and odd names"]],
+  "mode, owner and symlinks lost": [
+    [TAR, "a tree comes back with modes, times, links, long and odd names"],
+    ["agent/files/owner.test.ts", "of files, folders and links comes back with a tree where it is asked for"],
+    ["agent/files/owner.test.ts", "of a file that is rewritten stays, as its mode does"],
+  ],
   "unpacking left its target": [
     [TAR, "a file entry replaces a symlink and another name of a file, and writes through neither"],
     ["sdk/python/tests/test_frames.py", "test_an_archive_cannot_leave_its_folder"],

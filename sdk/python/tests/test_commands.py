@@ -51,6 +51,20 @@ async def test_what_a_command_did_is_its_outcome(local: Backend) -> None:
         assert late.stdout.text == "so far\n"
 
 
+async def test_blank_lines_cr_lf_and_u2028_go_both_ways_as_they_are(local: Backend) -> None:
+    odd = "\n\nfirst\r\n\n\u2028second\u2029\u0085\n\n  last"
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        assert (await box.exec(["cat"], stdin=odd)).stdout.text == odd
+        assert (await box.exec(["printf", "%s", odd])).stdout.text == odd
+        assert (await box.exec(f"printf %s '{odd}'")).stdout.text == odd
+        assert (await box.exec('printf %s "$ODD"', env={"ODD": odd})).stdout.text == odd
+        async with box.stream("cat", stdin=odd) as stream:
+            assert "".join([chunk.text async for chunk in stream]) == odd
+        async with box.shell() as session:
+            assert (await session.exec(f"printf %s '{odd}'")).stdout.text == odd
+            assert (await session.exec("cat", stdin=odd)).stdout.text == odd
+
+
 async def test_options_reach_the_command(local: Backend) -> None:
     async with local.connect() as mesh, await mesh.acquire("host", env={"FROM_SPEC": "1"}) as box:
         result = await box.exec(

@@ -53,6 +53,22 @@ test("what the caller asked for arrives: folder, environment, stdin, merged stre
   expect(result.stderr.bytes.length).toBe(0);
 });
 
+test("blank lines, CR LF, U+2028 and no last newline go both ways as they are, in whatever they are given by", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const odd = "\n\nfirst\r\n\n\u{2028}second\u{2029}\u{85}\n\n  last";
+  expect((await sandbox.exec(["cat"], { stdin: odd })).stdout.text).toBe(odd);
+  expect((await sandbox.exec(["printf", "%s", odd])).stdout.text).toBe(odd);
+  expect((await sandbox.exec(`printf %s '${odd}'`)).stdout.text).toBe(odd);
+  expect((await sandbox.exec('printf %s "$ODD"', { env: { ODD: odd } })).stdout.text).toBe(odd);
+  let text = "";
+  for await (const chunk of sandbox.stream("cat", { stdin: odd })) text += chunk.text;
+  expect(text).toBe(odd);
+  await using session = await sandbox.shell();
+  expect((await session.exec(`printf %s '${odd}'`)).stdout.text).toBe(odd);
+  expect((await session.exec("cat", { stdin: odd })).stdout.text).toBe(odd);
+});
+
 test("a program that is not there is an outcome, and with check an error that carries it", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;
