@@ -34,11 +34,14 @@ export class Command implements RunningCommand, EngineListener {
   readonly #startedAt: number;
   /** Its cgroup, where it has one: to be told as soon as it has begun. */
   group: Membership | undefined;
+  /** Where a spare shell has become it: its request once more, for a process of its own. */
+  again: (() => Buffer) | undefined;
   #handle = -1;
   #stdin: StdinQueue | undefined;
   #pid = 0;
   #clearTimer: (() => void) | undefined;
   #early: number[] | undefined;
+  #signaled = false;
   #exit: Exit | undefined;
   #exitAt = 0;
   #closed: { held: boolean } | undefined;
@@ -78,9 +81,10 @@ export class Command implements RunningCommand, EngineListener {
   // ---- what the engine tells ----
   started(pid: number): void {
     this.#pid = pid;
-    this.#attempt = undefined;
+    if (this.again === undefined) this.#attempt = undefined;
     this.#sink.started(pid);
     for (const signal of this.#early ?? []) this.#context.engine.signal(this.#handle, signal);
+    this.#early = undefined;
     if (this.#ending !== undefined) void this.#endTree();
   }
   failed(failure: StartFailure): void {
@@ -94,6 +98,8 @@ export class Command implements RunningCommand, EngineListener {
   }
   exited(exit: Exit): void {
     this.#context.oom.look();
+    if (exit.untaken && this.#startAgain(exit)) return;
+    this.again = this.#attempt = undefined;
     this.#exit = exit;
     this.#exitAt = performance.now();
     if (this.#ending === undefined && !this.#waitAll) this.#stopTimer();
@@ -101,6 +107,23 @@ export class Command implements RunningCommand, EngineListener {
   closed(held: boolean): void {
     this.#closed = { held };
     this.#advance();
+  }
+
+  /** The spare shell that was to be it was ended by someone before it took the line, as one that waits for one may be at any
+   * time (it is what the kernel ends first for memory): no word of that. False where it is this command's end after all. */
+  #startAgain({ status }: Exit): boolean {
+    const { engine, oom } = this.#context;
+    const { again } = this;
+    this.again = undefined;
+    if (again === undefined || this.#ending !== undefined || this.#signaled) return false;
+    // Of a kill for memory the spare was the one.
+    naturalOutcome(status, () => oom.claim(this.#startedAt));
+    const handle = engine.start(again(), this);
+    if (handle < 0) return false;
+    engine.forget(this.#handle);
+    this.#handle = handle;
+    this.#pid = 0;
+    return true;
   }
 
   // ---- what the endpoint asks ----
@@ -116,6 +139,7 @@ export class Command implements RunningCommand, EngineListener {
   signal(name: string): boolean {
     const number = signalNumber(name);
     if (number === undefined || this.#over || this.#exit !== undefined) return false;
+    this.#signaled = true;
     if (this.#pid !== 0) return this.#context.engine.signal(this.#handle, number);
     this.#early ??= [];
     this.#early.push(number);

@@ -109,7 +109,13 @@ export class Commands {
     const packed = packRequest(request, { id, argv, cwd, user, stdin, spare, ...groups }, this.#base);
     const result = command.start(packed, request);
     if (result >= 0) {
-      command.group = tookSpare(packed) ? this.#changeWithSpare(own) : own;
+      const took = tookSpare(packed);
+      const group = took ? this.#changeWithSpare(own) : own;
+      command.group = group;
+      if (took) {
+        const plain = { id, argv, cwd, user, stdin, cgroup: group?.folder };
+        command.again = () => packRequest(request, plain, this.#base);
+      }
       return command;
     }
     this.#running.delete(command);

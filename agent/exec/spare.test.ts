@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {
   copyFileSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
@@ -19,7 +20,7 @@ import { Commands } from "./exec.ts";
 import type { Shell } from "./shell.ts";
 import { BASH_LINES, LINES } from "./shell-lines.testing.ts";
 import { signalName } from "./signals.ts";
-import { run, testEngine, until } from "./testing.ts";
+import { alive, begin, type Running, run, testEngine, until } from "./testing.ts";
 
 const ENVIRONMENT: Environment = new Map([
   ["PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
@@ -227,6 +228,88 @@ describe("a spare shell is not given", () => {
       const { outcome, text } = await run(commands, { shell: "echo right; exit 3" });
       expect([outcome, text]).toEqual([{ type: "exited", code: 3 }, "right\n"]);
     }
+  });
+});
+
+// Others may trace only what they have started, where the kernel is strict.
+describe.if(process.getuid?.() === 0)("a spare shell that has been given its line, and not taken it", () => {
+  const [shell = { name: "", argv: [] }] = SHELLS;
+  beforeAll(() => {
+    const source = join(import.meta.dir, "hold.fixture.c");
+    expect(Bun.spawnSync(["cc", "-O2", "-o", join(folder, "hold"), source]).stderr.toString()).toBe("");
+  });
+
+  /** Calls what comes back to kill it. */
+  async function hold(pid: number): Promise<() => Promise<void>> {
+    const holder = Bun.spawn([join(folder, "hold"), String(pid)], { stdin: "pipe", stdout: "pipe" });
+    const { value } = await holder.stdout.getReader().read();
+    expect(Buffer.from(value ?? []).toString()).toBe("held\n");
+    return async () => {
+      holder.stdin.write("x");
+      holder.stdin.end();
+      expect(await holder.exited).toBe(0);
+    };
+  }
+
+  test("is killed: another process runs the line, once, and is whom signals and lists are about", async () => {
+    const commands = new OneShell(engine, shell);
+    const file = join(folder, "untaken");
+    for (const line of ["echo $$ | tee -a $FILE; exit 3", "echo $$ | tee -a $FILE; kill -TERM $$"]) {
+      writeFileSync(file, "");
+      const request = { shell: line, env: { FILE: file } };
+      for (let i = 0; i < 2; i++) await run(commands, { ...request, shell: ":" });
+      await until("a spare shell", () => engine.hasSpare() === true);
+      const spare = spares()[0] ?? 0;
+      const kill = await hold(spare);
+      const running = begin(commands, request);
+      expect(await running.started).toBe(spare);
+      await kill();
+      const { outcome, text, pid } = await running.ended;
+      expect(outcome).toMatchObject(
+        line.endsWith("3") ? { type: "exited", code: 3 } : { type: "signaled", signal: "SIGTERM" },
+      );
+      expect([text, readFileSync(file, "utf8")]).toEqual([`${pid}\n`, `${pid}\n`]);
+      expect(pid).not.toBe(spare);
+    }
+  });
+
+  test("is ended by its time limit, a cancel or a signal of its caller's: the line does not run", async () => {
+    const commands = new OneShell(engine, shell);
+    const file = join(folder, "never");
+    const line = `echo ran > ${file}`;
+    const ways: [object, (running: Running) => void, object][] = [
+      [{ timeout_ms: 200, grace_ms: 0 }, () => {}, { type: "timed_out" }],
+      [{}, ({ command }) => command.cancel(), { type: "canceled" }],
+      [{}, ({ command }) => void command.signal("SIGKILL"), { type: "signaled", signal: "SIGKILL" }],
+    ];
+    for (const [request, act, outcome] of ways) {
+      const spare = await ready(commands);
+      const kill = await hold(spare);
+      const running = begin(commands, { shell: line, ...request });
+      await running.started;
+      act(running);
+      // Whoever holds it keeps its end from its parent.
+      await until("it has ended", async () => !(await alive(spare)));
+      await kill();
+      expect((await running.ended).outcome).toMatchObject(outcome);
+      expect(existsSync(file)).toBe(false);
+    }
+  });
+
+  test("goes on when it is let go of: it is that process that runs the line", async () => {
+    const commands = new OneShell(engine, shell);
+    const spare = await ready(commands);
+    const holder = Bun.spawn([join(folder, "hold"), String(spare)], { stdin: "pipe", stdout: "pipe" });
+    await holder.stdout.getReader().read();
+    const running = begin(commands, { shell: "echo $$; kill -9 $$" });
+    await running.started;
+    holder.stdin.end();
+    await holder.exited;
+    const { outcome, text } = await running.ended;
+    expect([text, outcome]).toEqual([
+      `${spare}\n`,
+      { type: "signaled", signal: "SIGKILL", core_dumped: false },
+    ]);
   });
 });
 

@@ -71,6 +71,7 @@ struct command *allot(void) {
     if (!c) return NULL;
     for (int k = 0; k < 4; k++) c->fd[k] = -1;
     for (int k = 0; k < 6; k++) c->child[k] = -1;
+    c->gate = -1;
     free_hint = s + 1;
     if (s >= E.used) E.used = s + 1;
     if (++generations[s] == 0) generations[s] = 1;
@@ -96,9 +97,15 @@ void close_child_ends(struct command *c) {
   for (int i = 0; i < 6; i++) c->child[i] = -1;
 }
 
+void close_gate(struct command *c) {
+  if (c->gate >= 0) close(c->gate);
+  c->gate = -1;
+}
+
 void release(struct command *c) {
   for (int k = 0; k < 4; k++) close_at(c, k);
   close_child_ends(c);
+  close_gate(c);
   free(c->pending);
   free(c->request);
   E.slots[c->handle & 0xffff] = NULL;
@@ -184,10 +191,11 @@ static void read_unarmed(struct command *c) {
 
 /** Answers 0 where it has not ended after all. */
 int on_exit_of(struct command *c) {
-  int status;
+  int status, waits = spare_waits(c);  // before it is reaped
   struct rusage u;
   pid_t got = wait4(c->pid, &status, WNOHANG, &u);
   if (got == 0) return 0;
+  close_gate(c);
   // Someone else in this process has waited for it: it has ended, and how is not to be learned any more.
   if (got < 0) {
     status = STATUS_TAKEN;
@@ -199,7 +207,7 @@ int on_exit_of(struct command *c) {
   if (u.ru_maxrss <= own.ru_maxrss) u.ru_maxrss = 0;
   struct exited e = {status, kill(-c->pid, 0) == 0 || errno == EPERM,
       (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000LL + u.ru_utime.tv_usec + u.ru_stime.tv_usec,
-      u.ru_maxrss * 1024LL};
+      u.ru_maxrss * 1024LL, waits && got > 0 && WIFSIGNALED(status), 0};
   c->exited = 1;
   E.active = 1;
   close_at(c, K_PID);
@@ -239,6 +247,7 @@ void on_readable(struct command *c, int k) {
   uint32_t room = BOX - ROOM - E.box_length - sizeof(struct frame);
   int n = read_output(c, k, E.box[E.current] + E.box_length + sizeof(struct frame), room > CHUNK ? CHUNK : room);
   if (n <= 0) return;
+  close_gate(c);  // what says something has its line
   put(c, k == K_OUT ? OUT : ERR, NULL, n);
   if ((c->said[k] += n) >= TALKATIVE && !(c->flags & PTY)) {
     c->direct[k] = 1;

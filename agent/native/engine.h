@@ -62,6 +62,7 @@ struct frame {
 struct exited {
   int32_t status, group_alive;
   int64_t cpu_us, max_rss_bytes;
+  int32_t untaken, pad;  // a spare shell that was ended before it took its line: nothing of that has run
 };
 
 struct request {
@@ -84,6 +85,7 @@ struct command {
   size_t pending_at, pending_length;
   struct request *request;
   int child[6];
+  int gate;  // by which a spare shell has been given its line, as long as it may not have taken it; or -1
   struct command *next;
   char *to;  // of an intake: what K_OUT is read to, and how many bytes of it there are, may be, and are to be at least
   uint32_t came, room, least;
@@ -171,3 +173,5 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length);
 void spare_like(const struct request *r, uint32_t length, int taken);
 void spare_reaped(pid_t pid);
 int spare_nudge(int64_t now);
+int spare_waits(const struct command *c);
+void close_gate(struct command *c);

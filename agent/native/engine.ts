@@ -19,6 +19,8 @@ export interface Exit {
   cpuMs: number;
   /** Of the leader and what it waited for; 0 where that is not more than the daemon's own. */
   maxRssBytes: number;
+  /** It was a spare shell that someone ended just as it was given its line: nothing of that has run, nor will. */
+  untaken: boolean;
 }
 
 /** Where and why a start failed; `stage` and `detail` as in failure.ts. */
@@ -178,6 +180,10 @@ export class Engine {
   /** Closes its terminal. */
   hangUp(handle: number): void {
     this.#native.engine_hang_up(handle);
+  }
+  /** Tells nobody any more what becomes of it. */
+  forget(handle: number): void {
+    this.#listeners.delete(handle);
   }
   /** Waits no longer for background processes that hold the command's pipes. */
   letGo(handle: number): void {
@@ -358,6 +364,7 @@ export class Engine {
           groupAlive: box.readInt32LE(at + 4) !== 0,
           cpuMs: Number(box.readBigInt64LE(at + 8)) / 1000,
           maxRssBytes: Number(box.readBigInt64LE(at + 16)),
+          untaken: box.readInt32LE(at + 24) !== 0,
         });
         return;
       case FRAME.closed:

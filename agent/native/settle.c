@@ -93,6 +93,7 @@ EXPORT int engine_settle(uint32_t handle, int max_ms) {
   }
   c = find(handle);
   if (c && !c->closed) {
+    if (c->gate >= 0 && !spare_waits(c)) close_gate(c);
     if (!c->paused) {
       arm(c, K_OUT, 1);
       arm(c, K_ERR, 1);

@@ -217,10 +217,25 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
   c->fd[K_PID] = S.pidfd;
   c->fd[K_OUT] = S.fd[K_OUT];
   c->fd[K_ERR] = S.fd[K_ERR];
-  S.pidfd = S.fd[K_OUT] = S.fd[K_ERR] = -1;
+  c->gate = S.gate;
+  S.pidfd = S.gate = S.fd[K_OUT] = S.fd[K_ERR] = -1;
   forget(&S);
   phase = EMPTY;
   return c->pid;
+}
+
+/** Whether the spare that was made the process of `c` has not taken its line: that is in the pipe still, and the process,
+ * which may have ended, has the spare's name, which it gives up before the shell's first instruction. */
+int spare_waits(const struct command *c) {
+  char path[40], name[sizeof SPARE_TITLE];
+  int unread = 0;
+  if (c->gate < 0 || ioctl(c->gate, FIONREAD, &unread) < 0 || unread == 0) return 0;
+  snprintf(path, sizeof path, "/proc/%d/comm", c->pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t n = read(fd, name, sizeof name);
+  close(fd);
+  return n == sizeof name && !memcmp(name, SPARE_TITLE "\n", sizeof name);
 }
 
 /** A child has ended: where it was the spare, that is not given any more. */
@@ -266,6 +281,11 @@ pid_t spare_take(struct command *c, const struct request *r, uint32_t length) {
 }
 
 void spare_reaped(pid_t pid) { (void)pid; }
+
+int spare_waits(const struct command *c) {
+  (void)c;
+  return 0;
+}
 
 int spare_nudge(int64_t now) {
   (void)now;

@@ -136,7 +136,9 @@ export class Command implements CommandSink {
   // What the executor tells.
 
   started(pid: number): void {
+    const told = this.pid !== undefined;
     this.pid = pid;
+    if (told) return;
     for (const listener of this.listeners) listener.started();
   }
 

@@ -22,7 +22,8 @@ export interface CommandSink {
   output(stream: OutputStream, data: Uint8Array): void;
   /** Nothing more comes of that stream, while the command goes on. Only connections tell it. */
   outputEnd?(stream: OutputStream): void;
-  /** Once, when the leader started. Not called where the command could not be started. */
+  /** When the leader started; once more where another process has become it before anything of the command ran. Not called
+   * where the command could not be started. */
   started(pid: number): void;
   /** Once, last. After it nothing more is called. */
   ended(result: CommandResult): void;
