@@ -39,6 +39,9 @@ export interface DaemonOptions {
   env?: Record<string, string>;
   bootstrap?: Record<string, unknown>;
   deadManMs?: number;
+  /** How long its credentials are good, and, where it has no dead man's time of its own, it hears nothing of the pool; ten
+   * minutes by default. */
+  lifeMs?: number;
 }
 
 export interface TestDaemon {
@@ -65,14 +68,16 @@ export async function testMesh(server: MeshServer): Promise<TestMesh> {
   const user = await server.user(TENANT, "ann");
   const ready = new Map<string, (ready: Ready) => void>();
   const deadMan = new Map<string, number>();
+  const life = new Map<string, number>();
   const running = new Set<Bun.Subprocess>();
   pool.subscribe(ENROL_WILDCARD, (message) => {
     const subject = parseSubject(message.subject);
     if (subject?.kind !== "enrol") return;
     const { tenant, sandbox } = subject;
     const { public_key } = parse(EnrolRequest, message.data);
-    const jwt = server.keys.mintSandbox({ tenant, sandbox, publicKey: public_key, ttlMs: TTL_MS });
-    message.respond(encode({ jwt, dead_man_ms: deadMan.get(sandbox) ?? TTL_MS }));
+    const ttlMs = life.get(sandbox) ?? TTL_MS;
+    const jwt = server.keys.mintSandbox({ tenant, sandbox, publicKey: public_key, ttlMs });
+    message.respond(encode({ jwt, dead_man_ms: deadMan.get(sandbox) ?? ttlMs }));
   });
   pool.subscribe(READY_WILDCARD, (message) => {
     const subject = parseSubject(message.subject);
@@ -81,8 +86,9 @@ export async function testMesh(server: MeshServer): Promise<TestMesh> {
   });
   await pool.flush();
 
-  const launch = ({ argv, env, bootstrap, deadManMs }: DaemonOptions) => {
+  const launch = ({ argv, env, bootstrap, deadManMs, lifeMs }: DaemonOptions) => {
     const sandbox = newSandboxId();
+    if (lifeMs !== undefined) life.set(sandbox, lifeMs);
     if (deadManMs !== undefined) deadMan.set(sandbox, deadManMs);
     const credentials = server.keys.mintBootstrap({ tenant: TENANT, sandbox, ttlMs: TTL_MS });
     const text = JSON.stringify({
@@ -124,7 +130,7 @@ export async function testMesh(server: MeshServer): Promise<TestMesh> {
       const { boot_ms } = await Promise.race([announced.promise, gone]);
       pool.publish(
         controlSubject(TENANT, sandbox, "welcome"),
-        encode({ version: 1, generation: 1, dead_man_ms: options.deadManMs ?? TTL_MS }),
+        encode({ version: 1, generation: 1, dead_man_ms: options.deadManMs ?? options.lifeMs ?? TTL_MS }),
       );
       return daemonOf(user, pool, { sandbox, pid: child.pid, bootMs: boot_ms, exited: child.exited, stderr });
     },

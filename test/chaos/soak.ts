@@ -19,6 +19,8 @@ const TURN = 500;
  * the least of some turns each. */
 const GROWTH_MIB = 8;
 const WARM_UP = 4_000;
+/** Longer than any of these runs. */
+const LIFE_MS = 86_400_000;
 const FLOOR_TURNS = 8;
 
 const { values } = parseArgs({
@@ -162,7 +164,7 @@ async function dump(daemon: TestDaemon): Promise<void> {
 
 const folder = buildDaemon();
 await using mesh = await testMesh(await testServer());
-const daemon = await mesh.start({ argv: [join(folder, "sandmesh-agent")] });
+const daemon = await mesh.start({ argv: [join(folder, "sandmesh-agent")], lifeMs: LIFE_MS });
 await daemon.request("session_open", { session: "s" });
 const burners = Array.from({ length: Number(values.load) }, () =>
   Bun.spawn(["sh", "-c", "while :; do :; done"], { stdout: "ignore" }),
@@ -203,6 +205,10 @@ const watchdog = setInterval(() => {
   clearInterval(watchdog);
   void dump(daemon).finally(() => hung.reject(new Error(`nothing has ended for ${STALL_MS} ms`)));
 }, 1000);
+
+void daemon.exited.then(async (code) =>
+  hung.reject(new Error(`the daemon ended with ${code}: ${await daemon.stderr}`)),
+);
 
 const began = performance.now();
 const elapsedS = (): number => (performance.now() - began) / 1000;
