@@ -113,7 +113,7 @@ function lazyFiles(load: () => Promise<Files>): Files {
     read: async (request) => (await files()).read(request),
     write: async (options) => (await files()).write(options),
     stat: async (path, follow) => (await files()).stat(path, follow),
-    list: async (path, after, limit) => (await files()).list(path, after, limit),
+    list: async (path, after, limit, signal) => (await files()).list(path, after, limit, signal),
     remove: async (path, recursive, missingOk, signal) =>
       (await files()).remove(path, recursive, missingOk, signal),
     mkdir: async (path, mode, parents) => (await files()).mkdir(path, mode, parents),

@@ -15,7 +15,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { CanceledError } from "../../broker/contract/index.ts";
-import { cleanUp, drafts, drain, fill, openBelow, reasonOf, scene, written } from "./testing.ts";
+import { cleanUp, drafts, drain, fill, kept, openBelow, reasonOf, scene, written } from "./testing.ts";
 
 afterEach(cleanUp);
 
@@ -187,7 +187,7 @@ test("a folder is listed in pages, each entry once, links as links", async () =>
   const names: string[] = [];
   let after: string | undefined;
   for (let pages = 1; ; pages++) {
-    const page = await files.list(".", after, 10);
+    const page = await files.list(".", after, 10, kept);
     names.push(...page.entries.map((entry) => entry.path));
     after = names.at(-1);
     if (page.more) continue;
@@ -196,16 +196,16 @@ test("a folder is listed in pages, each entry once, links as links", async () =>
   }
   expect(names.length).toBe(27);
   expect(names).toEqual([...new Set(names)].sort());
-  const [first] = (await files.list(".", undefined, 1)).entries;
+  const [first] = (await files.list(".", undefined, 1, kept)).entries;
   expect(first).toMatchObject({ path: "a-link", type: "symlink", target: "f1" });
-  expect(await reasonOf(files.list("f1", undefined, 10))).toBe("ENOTDIR");
+  expect(await reasonOf(files.list("f1", undefined, 10, kept))).toBe("ENOTDIR");
 });
 
 test("a name that is not UTF-8 breaks neither the listing nor the removal of its folder", async () => {
   const { root, files } = scene();
   mkdirSync(join(root, "d"));
   writeFileSync(Buffer.concat([Buffer.from(`${root}/d/`), Buffer.from([0xff, 0xfe])]), "x");
-  expect((await files.list("d", undefined, 10)).entries).toMatchObject([{ type: "file", size: 1 }]);
+  expect((await files.list("d", undefined, 10, kept)).entries).toMatchObject([{ type: "file", size: 1 }]);
   await files.remove("d", true, false, never);
   expect(existsSync(join(root, "d"))).toBe(false);
 });
@@ -264,6 +264,23 @@ test("a removal that is taken back ends, and leaves the rest of the tree", async
   const left = readdirSync(join(root, "tree/sub")).length;
   expect([left > 0, left < 20]).toEqual([true, true]);
   expect(openBelow(root)).toEqual([]);
+});
+
+test("a listing that is taken back ends, and looks at no further entry", async () => {
+  const { root, files } = scene();
+  for (let i = 0; i < 500; i++) writeFileSync(join(root, `f${i}`), "");
+  const abort = new AbortController();
+  const { signal } = abort;
+  const look = signal.throwIfAborted.bind(signal);
+  let looks = 0;
+  signal.throwIfAborted = () => {
+    if (++looks === 4) abort.abort(new CanceledError("taken back"));
+    look();
+  };
+  expect(await files.list(".", undefined, 1000, signal).catch((error: unknown) => error)).toMatchObject({
+    code: "canceled",
+  });
+  expect(looks).toBe(4);
 });
 
 test("a folder swapped for a symlink while its tree is removed leads nowhere", async () => {

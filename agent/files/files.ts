@@ -38,8 +38,8 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
           ? ground.target(path, (at) => statPath(at, path, true))
           : withEntry(ground, path, (at) => statPath(at, path, false)),
       ),
-    list: (path, after, limit) =>
-      withPath("list", path, () => ground.target(path, (at) => listFolder(at, after, limit))),
+    list: (path, after, limit, signal) =>
+      withPath("list", path, () => ground.target(path, (at) => listFolder(at, after, limit, signal))),
     remove: (path, recursive, missingOk, signal) =>
       withPath("remove", path, async () => {
         try {

@@ -19,7 +19,7 @@ import { testEngine } from "../exec/testing.ts";
 import type { Engine } from "../native/engine.ts";
 import { createTrees } from "../trees/trees.ts";
 import { createFiles } from "./files.ts";
-import { drafts, drain, fill, openBelow, reasonOf, written } from "./testing.ts";
+import { drafts, drain, fill, kept, openBelow, reasonOf, written } from "./testing.ts";
 
 const never = new AbortController().signal;
 let engine: Engine;
@@ -61,7 +61,7 @@ function operations(files: Files, trees: Trees): Record<string, (path: string) =
     "write without parents": write({ parents: false }),
     append: write({ append: true }),
     stat: (path) => files.stat(path, true),
-    list: (path) => files.list(path, undefined, 10),
+    list: (path) => files.list(path, undefined, 10, kept),
     mkdir: (path) => files.mkdir(`${path}/new`, 0o700, true),
     "mkdir of one": (path) => files.mkdir(`${path}/new`, undefined, false),
     "remove below": (path) => files.remove(`${path}/folder`, true, false, never),
@@ -175,7 +175,7 @@ describe.each(ways)("beneath a root, %s,", (_name, folders) => {
     await files.remove("in/a", true, false, never);
     await files.remove("in/a/b", true, true, never);
     expect(readdirSync(join(root, "sub")).sort()).toEqual(["back", "dangling", "deep", "g", "later", "m"]);
-    expect((await files.list("in", undefined, 2)).entries.map(({ path }) => path)).toEqual([
+    expect((await files.list("in", undefined, 2, kept)).entries.map(({ path }) => path)).toEqual([
       "back",
       "dangling",
     ]);
@@ -251,7 +251,7 @@ describe.each(ways)("beneath a root, %s,", (_name, folders) => {
       const acts: (() => Promise<unknown>)[] = [
         async () => (await drain(await files.read({ path: "d/a", offset: 0 }))).toString(),
         async () => (await drain(await files.pack("d"))).toString(),
-        async () => await files.list("d", undefined, 10),
+        async () => await files.list("d", undefined, 10, kept),
         async () => await trees.hash("d/a", never),
         async () => await trees.search({ ...asked, text: "outside", ignoreCase: false }),
         async () => await trees.glob({ ...asked, pattern: "**/y" }),

@@ -41,18 +41,21 @@ export async function listFolder(
   path: string,
   after: string | undefined,
   limit: number,
+  signal: AbortSignal,
 ): Promise<ListDirAnswer> {
   const names: [shown: string, name: Buffer][] = [];
   for (const name of await readdir(path, { encoding: "buffer" })) {
     const shown = name.toString();
     if (after === undefined || shown > after) names.push([shown, name]);
   }
+  signal.throwIfAborted();
   names.sort(([a, x], [b, y]) => (a < b ? -1 : a > b ? 1 : x.compare(y)));
   const page = names.slice(0, limit);
   const prefix = Buffer.from(`${path}/`);
   const entries: FileStat[] = [];
   // The first alone: where the file system does not answer, one thread waits for it, and not all that there are.
   for (let at = 0; at < page.length; ) {
+    signal.throwIfAborted();
     const count = at === 0 ? 1 : STATS_AT_ONCE;
     const part = page.slice(at, at + count);
     at += count;

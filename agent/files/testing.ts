@@ -55,6 +55,9 @@ export function openBelow(root: string): string[] {
   });
 }
 
+/** Of who does not take it back. */
+export const kept = new AbortController().signal;
+
 export const written = { append: false, parents: true, fsync: false } as const;
 
 /** The reason of the FileError that `act` rejects with; fails the test where it does not. */

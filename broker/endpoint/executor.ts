@@ -97,7 +97,7 @@ export interface Files {
   read(request: ReadRequestParsed): Promise<ByteSource>;
   write(options: WriteOptions): Promise<ByteSink>;
   stat(path: string, follow: boolean): Promise<FileStat>;
-  list(path: string, after: string | undefined, limit: number): Promise<ListDirAnswer>;
+  list(path: string, after: string | undefined, limit: number, signal: AbortSignal): Promise<ListDirAnswer>;
   /** A signal that aborts ends it by its reason, with some of a folder removed. */
   remove(path: string, recursive: boolean, missingOk: boolean, signal: AbortSignal): Promise<void>;
   mkdir(path: string, mode: number | undefined, parents: boolean): Promise<void>;

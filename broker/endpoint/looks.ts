@@ -1,4 +1,4 @@
-// `hash`, `glob`, `search`, `remove` and the beginning of a `watch`: they may take long, and end where whoever asked takes
+// `hash`, `glob`, `search`, `list`, `remove` and the beginning of a `watch`: they may take long, and end where whoever asked takes
 // that back, or is gone.
 import { CanceledError } from "../contract/index.ts";
 import type { Context, Reply } from "./context.ts";

@@ -129,7 +129,8 @@ function fileHandlers({ executor, looks }: Services) {
   const files = filesOf(executor);
   return {
     stat: ({ path, root, follow }) => files(root).stat(path, follow),
-    list: ({ path, root, after, limit }) => files(root).list(path, after, limit),
+    list: ({ path, root, after, limit, transfer }, reply) =>
+      looks.run(reply, transfer, (signal) => files(root).list(path, after, limit, signal)),
     remove: async ({ path, root, recursive, missing_ok, transfer }, reply) => {
       await looks.run(reply, transfer, (signal) => files(root).remove(path, recursive, missing_ok, signal));
       return DONE;

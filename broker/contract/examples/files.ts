@@ -77,9 +77,13 @@ export const FILE_EXAMPLES: Record<string, Examples> = {
     },
   },
   "sandbox.list.request": {
-    good: { plain: { path }, "the next page": { path: ".", root: "/work", after: "b", limit: 10 } },
+    good: {
+      plain: { path },
+      "the next page": { path: ".", root: "/work", after: "b", limit: 10, transfer: ID },
+    },
     bad: {
       ...badFence({ path }),
+      "no id": [{ path, transfer: "x" }, "transfer"],
       "a limit of 0": [{ path, limit: 0 }, "limit"],
       "too many": [{ path, limit: 1001 }, "limit"],
     },

@@ -87,6 +87,7 @@ export const ListDirRequest = v.object({
   root: RootPath,
   after: v.optional(v.pipe(v.string(), v.description("Name; entries behind it"))),
   limit: v.optional(whole("At most", 1000, 1), 1000),
+  transfer: LookTransfer,
 });
 export const ListDirAnswer = v.object({ entries: v.array(FileStat), more: v.boolean() });
 /** `remove`: a file, or with `recursive` a folder. Never follows a symlink. */

@@ -181,7 +181,7 @@ class Files:
         entries: list[FileStat] = []
         request: dict[str, Any] = {**self._beneath, "path": path}
         while True:
-            page = await self._box.call("list", request)
+            page = await self._look("list", request, again_after=_LOOK_S)
             entries += map(_stat_of, page["entries"])
             if not page["more"] or not page["entries"]:
                 return entries

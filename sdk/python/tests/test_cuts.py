@@ -8,6 +8,7 @@ import hashlib
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from conftest import Backend, until_async
@@ -148,3 +149,31 @@ async def test_what_may_not_be_asked_twice_is_told_that_its_answer_may_be_lost_a
         with pytest.raises(sandmesh.ConnectionError, match="the answer may be lost"):
             await lost
         assert played.verbs().count("remove") == 2
+
+
+async def test_what_a_caller_has_given_up_is_taken_back_in_the_sandbox_by_its_name(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        played.script = lambda _verb, _request: []
+        files = box.files
+        looks = {
+            "list": files.list("a"),
+            "glob": files.glob("*"),
+            "search": files.search("x", "a"),
+            "hash": files.sha256("a"),
+            "remove": files.remove("a", recursive=True),
+        }
+        for verb, look in looks.items():
+            working = asyncio.ensure_future(look)
+
+            def asked(verb: str = verb) -> dict[str, Any] | None:
+                return next((request for name, request in played.asked if name == verb), None)
+
+            await until_async(f"{verb} is asked", lambda: asked() is not None)
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+            await until_async("it is taken back", lambda: asked("abort_transfer") is not None)
+            request, aborted = asked(), asked("abort_transfer")
+            assert request is not None and aborted is not None
+            assert request["transfer"] == aborted["transfer"]
+            played.asked.clear()

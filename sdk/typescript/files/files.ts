@@ -176,7 +176,10 @@ export class Files {
     const entries: FileStat[] = [];
     for (let after: string | undefined; ; ) {
       const request = { ...this.#beneath, ...defined({ path, after, limit: PAGE }) };
-      const page = await this.#box.call("list", request, onlySignal(options));
+      const asked = { ...onlySignal(options), againAfterMs: LOOK_MS };
+      const page = await look(this.#box, (transfer) =>
+        this.#box.call("list", { ...request, transfer }, asked),
+      );
       entries.push(...page.entries);
       after = page.entries.at(-1)?.path.split("/").at(-1);
       if (!page.more || after === undefined) return entries;

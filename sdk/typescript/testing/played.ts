@@ -9,6 +9,8 @@ export type Answer = Frame | { error: WireError } | Record<string, unknown>;
 export interface Asked {
   verb: string;
   id: string;
+  /** By which it can be taken back. */
+  transfer: string | undefined;
   /** Whose place it takes. */
   reader: string | undefined;
   /** Where it is answered. */
@@ -21,8 +23,8 @@ export async function played(script: (asked: Asked) => Answer[] | undefined) {
   const daemon = await pool.server.connect(pool.server.sandboxCredentials("acme", SANDBOX));
   const asked: Asked[] = [];
   daemon.subscribe(`sbx.v1.acme.${SANDBOX}.*`, ({ subject, data, reply }) => {
-    const { id, reader } = decode(data) as { id: string; reader?: string };
-    const one = { verb: subject.split(".").at(-1) ?? "", id, reader, reply: reply ?? "" };
+    const { id, transfer, reader } = decode(data) as { id: string; transfer?: string; reader?: string };
+    const one = { verb: subject.split(".").at(-1) ?? "", id, transfer, reader, reply: reply ?? "" };
     asked.push(one);
     if (reply !== undefined) for (const answer of script(one) ?? []) daemon.publish(reply, encode(answer));
   });

@@ -12,6 +12,7 @@ const AGAIN: [string, (box: Sandbox) => Promise<unknown>, Answer, unknown][] = [
   ["hash", (box) => box.files.sha256("a"), HASH, HASH],
   ["glob", (box) => box.files.glob("*"), { paths: ["a"], more: false }, ["a"]],
   ["search", (box) => box.files.search("a"), { matches: [], more: false }, { matches: [], more: false }],
+  ["list", (box) => box.files.list("a"), { entries: [], more: false }, []],
 ];
 
 test.each(AGAIN)(
