@@ -162,18 +162,20 @@ function daemonOf(
 
 /** The command that runs the launcher of the daemon's `folder` as PID 1 of its own pid and mount namespace in `root`,
  * where the folder is mounted read-only. `before` is shell, run last outside, with the root's path in $R. `first` are
- * words in front of the launcher: another first process, that starts it. `user` is chroot's `--userspec`. */
+ * words in front of the launcher: another first process, that starts it. `user` is chroot's `--userspec`. `ground` is shell, run
+ * first of all, that puts another root in the place of $R. */
 export const daemonInRoot = (
   folder: string,
   root: string,
   before = "",
-  { first = "", user = "0:0" } = {},
+  { first = "", user = "0:0", ground = "" } = {},
 ): string[] => [
   "unshare",
   ...["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"],
   "sh",
   "-c",
-  `set -e; R="$1"; mount --bind "$R" "$R"; mount -t proc proc "$R/proc"
+  `set -e; R="$1"; ${ground}
+   mount --bind "$R" "$R"; mount -t proc proc "$R/proc"
    mount --bind "$2" "$R/sandmesh"; mount -o remount,bind,ro "$R/sandmesh"
    for d in null urandom zero; do touch "$R/dev/$d"; mount --bind "/dev/$d" "$R/dev/$d"; done
    ${before}
