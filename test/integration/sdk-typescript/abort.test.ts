@@ -36,6 +36,7 @@ const INSTANT: Record<string, string[]> = {
   Mesh: ["run", "sandbox"],
   Sandbox: ["onLost", "command", "detach"],
   CommandStream: ["close"],
+  Files: ["beneath"],
   Output: ["toString"],
   ExecResult: ["orThrow"],
 };
