@@ -35,7 +35,6 @@ type Table = {
 const INSTANT: Record<string, string[]> = {
   Mesh: ["run", "sandbox"],
   Sandbox: ["onLost", "command", "detach"],
-  Files: ["beneath"],
   CommandStream: ["close"],
   Files: ["beneath"],
   Output: ["toString"],
