@@ -1,4 +1,4 @@
-// For tests: what a promise was rejected with.
+// For tests: what a promise was rejected with, now or later.
 import { SandmeshError } from "../../broker/contract/index.ts";
 
 /** The SandmeshError of a promise that must fail; anything else fails the test. */
@@ -10,4 +10,12 @@ export async function errorOf(promise: Promise<unknown>): Promise<SandmeshError>
     throw error;
   }
   throw new Error("it did not fail");
+}
+
+/** What goes on beside the test and is waited for by the answer: its failure meanwhile is heard there, and nowhere else. A
+ * promise that nobody has asked yet would fail by the runner's "Unhandled error", in the midst of what waits for another
+ * reason, and hide that. */
+export function beside<T>(work: Promise<T>): () => Promise<T> {
+  work.catch(() => undefined);
+  return () => work;
 }

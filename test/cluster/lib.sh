@@ -14,6 +14,22 @@ die() { say "$*"; exit 1; }
 # Not `ip netns exec`: it remounts /sys and hides the cgroup mounts from kubelet.
 inside() { nsenter --net="/run/netns/$netns" -- "$@"; }
 
+# foreign: whether $KUBECONFIG names a cluster for the tests, which is not ours to bring up, to freeze or to take down.
+foreign() { [ -n "${KUBECONFIG:-}" ]; }
+
+# on_foreign WHAT…: says on whose cluster the tests run, and what they make there, a line each; then finds out what it has.
+on_foreign() {
+  local context server
+  command -v kubectl > /dev/null || die 'needs kubectl for the cluster of $KUBECONFIG'
+  context=$(kubectl config current-context) || die "\$KUBECONFIG ($KUBECONFIG) has no current context"
+  server=$(kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}')
+  say "the tests run on the cluster of \$KUBECONFIG: context $context, $server. On it they make, and remove:"
+  printf '  - %s\n' "$@" >&2
+  kubectl --request-timeout=20s get --raw /readyz > /dev/null || die "$server does not answer, or not to this user"
+  export SANDMESH_CLUSTER_FOREIGN=true SANDMESH_CLUSTER_KWOK=false
+  if [ -n "$(kubectl get nodes -l type=kwok -o name)" ]; then SANDMESH_CLUSTER_KWOK=true; fi
+}
+
 start_of() { # PID: when it began, so that another process with its number later is not taken for it
   # Nothing for a zombie: it is gone, and its parent has not looked yet.
   sed -E 's/.*\) //; /^[ZX]/d' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20

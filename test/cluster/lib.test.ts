@@ -3,6 +3,7 @@ import { afterEach, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { until } from "../../broker/server/testing.ts";
 
 const folders: string[] = [];
 const children: ReturnType<typeof Bun.spawn>[] = [];
@@ -44,6 +45,19 @@ test("a cluster of which any process has died is not taken for one that is up", 
   started[1]?.kill("SIGKILL");
   await started[1]?.exited;
   expect(whole()).toBe(false);
+});
+
+test("a program that a test has frozen goes on when that test's process is killed", async () => {
+  const { folder, started } = clusterOf("etcd");
+  const stateOf = () => readFileSync(`/proc/${started[0]?.pid}/stat`, "latin1").match(/\) (\w)/)?.[1];
+  const programs = join(import.meta.dir, "programs.ts");
+  const script = `(await import(${JSON.stringify(programs)})).frozen("etcd", () => Bun.sleep(600_000))`;
+  const env = { ...process.env, SANDMESH_CLUSTER_DIR: folder };
+  const child = Bun.spawn([process.execPath, "-e", script], { env, stdio: ["ignore", "inherit", "inherit"] });
+  children.push(child);
+  await until("it is frozen", () => stateOf() === "T");
+  child.kill("SIGKILL");
+  await until("it goes on", () => stateOf() === "S");
 });
 
 test("another process that has a dead one's number now is not taken for it", () => {

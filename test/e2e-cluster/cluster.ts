@@ -6,6 +6,7 @@ import pino from "pino";
 import * as v from "valibot";
 import { randomName } from "../../broker/contract/index.ts";
 import { KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
+import { FOREIGN } from "../cluster/needs.ts";
 import { output } from "../cluster/output.ts";
 import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { IMAGES } from "../images/kubernetes.ts";
@@ -15,12 +16,17 @@ export const quiet = pino({ level: process.env.SANDMESH_TEST_LOG ?? "silent" }, 
 
 export const newMesh = (): string => `test-${randomName(6)}`;
 
+/** The node of ours that is real; on another cluster any. */
+export const REAL_NODE: Record<string, string> = FOREIGN ? {} : { "sandmesh.test/real": "true" };
+/** Of the mesh's own images: ours were imported, and are nowhere else. */
+export const PULL_POLICY = FOREIGN ? "IfNotPresent" : "Never";
+
 /** Settings for the real node; others over them. */
 export function settingsFor(mesh: string, more: Partial<v.InferInput<typeof KubernetesSettings>> = {}) {
   return v.parse(KubernetesSettings, {
     mesh,
-    daemon: { by: "image", image: IMAGES.daemon, pullPolicy: "Never" },
-    nodeSelector: { "sandmesh.test/real": "true" },
+    daemon: { by: "image", image: IMAGES.daemon, pullPolicy: PULL_POLICY },
+    nodeSelector: REAL_NODE,
     imagePullPolicy: "IfNotPresent",
     ...more,
   });
@@ -45,8 +51,9 @@ export interface PodProcess {
   uid: string;
 }
 
-/** The node's processes of pods by these uids, from the kernel. */
+/** The node's processes of pods by these uids, from the kernel; none of another cluster's, whose node is elsewhere. */
 export function podProcesses(uids: ReadonlySet<string>): PodProcess[] {
+  if (FOREIGN) return [];
   const found: PodProcess[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
@@ -63,6 +70,19 @@ export function podProcesses(uids: ReadonlySet<string>): PodProcess[] {
 /** The same in words. */
 export const processesOf = (uids: ReadonlySet<string>): string[] =>
   podProcesses(uids).map(({ pid, uid }) => `process ${pid} of pod ${uid}`);
+
+/** Kills the runtime's shim of a pod: the parent of its containers' first processes. */
+export function killShim(uid: string): void {
+  const pids = podProcesses(new Set([uid])).map(({ pid }) => pid);
+  const parents = pids.map((pid) =>
+    Number(readFileSync(`/proc/${pid}/status`, "utf8").match(/^PPid:\s(\d+)/m)?.[1]),
+  );
+  const isShim = (pid: number): boolean =>
+    readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`\0-address\0${CLUSTER_DIR}/`);
+  const shim = parents.find((pid) => !pids.includes(pid) && isShim(pid));
+  if (shim === undefined) throw new Error(`no shim of pod ${uid}`);
+  process.kill(shim, "SIGKILL");
+}
 
 const ContainerId = v.pipe(v.string(), v.regex(/^containerd:\/\/[0-9a-f]+$/));
 

@@ -1,10 +1,12 @@
 // NATS as the chart has it by default: three servers in three pods, which find each other by name, with the pool's records
 // three times. And what becomes of a burst when one of them goes with all that it has stored.
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { beside } from "../../pool/testing/errors.ts";
 import type { Mesh } from "../../sdk/typescript/mod.ts";
+import { lacks, needing } from "../cluster/needs.ts";
 import { output } from "../cluster/output.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
@@ -36,6 +38,7 @@ let keys: string;
 let cluster: ClusterMesh;
 let mesh: Mesh;
 beforeAll(async () => {
+  if (lacks("node")) return;
   dns = await openDns();
   keys = await mkdtemp(join(tmpdir(), "sandmesh-triple-"));
   await install(keys, TRIPLE);
@@ -43,6 +46,7 @@ beforeAll(async () => {
   mesh = await cluster.connect({ lease: "1m" });
 });
 afterAll(async () => {
+  if (lacks("node")) return;
   await cluster[Symbol.asyncDispose]();
   await output([await helmPath(), "uninstall", TRIPLE.release, ...OF, "--wait"]);
   await kubectl("delete", "namespace", TRIPLE.namespace, "--wait=false");
@@ -56,28 +60,36 @@ const natsReady = async (): Promise<number> => {
   return said.split(" ").filter((ready) => ready === "true").length;
 };
 
-test("one of three servers goes in a burst, with its disk: nothing is lost, nothing is there twice, and it comes back", async () => {
-  await using first = await mesh.acquire({ image: IMAGES.busybox });
-  expect(await natsReady()).toBe(3);
-  const running = first.exec("until [ -e /tmp/go ]; do sleep 0.1; done; echo through");
-  const boxes = Promise.all(
-    Array.from({ length: BURST }, () => mesh.acquire({ image: IMAGES.busybox, timeout: "2m" })),
-  );
-  await cluster.begun();
-  await kubectl(...OF, "delete", "pod", "triple-nats-0", "--force", "--grace-period=0");
-  const granted = await boxes;
-  await first.files.write("/tmp/go", "");
-  expect((await running).stdout.text).toBe("through\n");
-  await cluster.whole([first, ...granted]);
-  await cluster.nothingLeft(30_000);
-  await eventually("three servers again", async () => (await natsReady()) === 3, 60_000);
-});
+needing("node")(
+  "one of three servers goes in a burst, with its disk: nothing is lost, nothing is there twice, and it comes back",
+  async () => {
+    await using first = await mesh.acquire({ image: IMAGES.busybox });
+    expect(await natsReady()).toBe(3);
+    const running = beside(first.exec("until [ -e /tmp/go ]; do sleep 0.1; done; echo through"));
+    const boxes = beside(
+      Promise.all(
+        Array.from({ length: BURST }, () => mesh.acquire({ image: IMAGES.busybox, timeout: "2m" })),
+      ),
+    );
+    await cluster.begun();
+    await kubectl(...OF, "delete", "pod", "triple-nats-0", "--force", "--grace-period=0");
+    const granted = await boxes();
+    await first.files.write("/tmp/go", "");
+    expect((await running()).stdout.text).toBe("through\n");
+    await cluster.whole([first, ...granted]);
+    await cluster.nothingLeft(30_000);
+    await eventually("three servers again", async () => (await natsReady()) === 3, 60_000);
+  },
+);
 
-test("all three have been there: with another one gone the pool answers from its records", async () => {
-  await using box = await mesh.acquire({ image: IMAGES.busybox });
-  await kubectl(...OF, "delete", "pod", "triple-nats-1", "--force", "--grace-period=0");
-  await cluster.answers();
-  expect((await mesh.list()).map(({ sandbox }) => sandbox)).toEqual([box.id]);
-  await box.release();
-  await cluster.nothingLeft(30_000);
-});
+needing("node")(
+  "all three have been there: with another one gone the pool answers from its records",
+  async () => {
+    await using box = await mesh.acquire({ image: IMAGES.busybox });
+    await kubectl(...OF, "delete", "pod", "triple-nats-1", "--force", "--grace-period=0");
+    await cluster.answers();
+    expect((await mesh.list()).map(({ sandbox }) => sandbox)).toEqual([box.id]);
+    await box.release();
+    await cluster.nothingLeft(30_000);
+  },
+);

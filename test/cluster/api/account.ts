@@ -15,15 +15,17 @@ export class Account implements Disposable {
   /** Reads the token from its file. */
   readonly kubeconfig: string;
   readonly #folder = mkdtempSync(join(tmpdir(), "sandmesh-account-"));
-  readonly #clusters: unknown;
+  readonly #clusters: { name: string }[];
 
-  private constructor(clusters: unknown) {
+  private constructor(clusters: { name: string }[]) {
     this.#clusters = clusters;
     this.kubeconfig = this.kubeconfigWith({ tokenFile: join(this.#folder, "token") });
   }
 
   static async open(): Promise<Account> {
-    const { clusters } = JSON.parse(await kubectl(["config", "view", "--raw", "--minify", "-o", "json"]));
+    const { clusters } = JSON.parse(
+      await kubectl(["config", "view", "--raw", "--minify", "--flatten", "-o", "json"]),
+    );
     return new Account(clusters);
   }
 
@@ -33,7 +35,7 @@ export class Account implements Disposable {
       apiVersion: "v1",
       kind: "Config",
       clusters: this.#clusters,
-      contexts: [{ name: "t", context: { cluster: "sandmesh", user: "t" } }],
+      contexts: [{ name: "t", context: { cluster: this.#clusters[0]?.name, user: "t" } }],
       users: [{ name: "t", user }],
       "current-context": "t",
     };

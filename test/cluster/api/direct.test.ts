@@ -1,7 +1,8 @@
 // Direct placement on a real API server: without the scheduler where a node of ours takes the pod, by it where none does.
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout } from "bun:test";
 import { randomName } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
+import { needing } from "../needs.ts";
 import { apply, kubectl, Place } from "./cluster.ts";
 
 setDefaultTimeout(90_000);
@@ -31,21 +32,24 @@ async function ghostNode(label: string) {
 
 const bound = "{.status.conditions[?(@.type=='PodScheduled')].reason}{.spec.nodeName}";
 
-test("a pod is on its node from the start: there is no binding, and no event of the scheduler", async () => {
-  const label = `sandmesh.test/${randomName(6)}`;
-  await kubectl(["label", "node", "kwok-0", `${label}=yes`]);
-  try {
-    await using place = await Place.open({ placement: "direct", directNodes: `${label}=yes` });
-    const sandbox = await place.createRunning({ cpu: 1 });
-    expect(await place.pod(sandbox, bound)).toBe("kwok-0");
-    const events = await kubectl(["-n", place.namespace, "get", "events", "-o", "name"]);
-    expect(events).toBe("");
-  } finally {
-    await kubectl(["label", "node", "kwok-0", `${label}-`]);
-  }
-});
+needing("kwok")(
+  "a pod is on its node from the start: there is no binding, and no event of the scheduler",
+  async () => {
+    const label = `sandmesh.test/${randomName(6)}`;
+    await kubectl(["label", "node", "kwok-0", `${label}=yes`]);
+    try {
+      await using place = await Place.open({ placement: "direct", directNodes: `${label}=yes` });
+      const sandbox = await place.createRunning({ cpu: 1 });
+      expect(await place.pod(sandbox, bound)).toBe("kwok-0");
+      const events = await kubectl(["-n", place.namespace, "get", "events", "-o", "name"]);
+      expect(events).toBe("");
+    } finally {
+      await kubectl(["label", "node", "kwok-0", `${label}-`]);
+    }
+  },
+);
 
-test("where no labelled node has room, the scheduler finds one", async () => {
+needing("kwok")("where no labelled node has room, the scheduler finds one", async () => {
   const label = `sandmesh.test/${randomName(6)}`;
   await kubectl(["label", "node", "kwok-0", `${label}=yes`]);
   try {
@@ -63,43 +67,46 @@ test("where no labelled node has room, the scheduler finds one", async () => {
   }
 });
 
-test("a pod that its node refuses is made again by the scheduler, and nobody hears of the first", async () => {
-  const label = `sandmesh.test/${randomName(6)}`;
-  const node = await ghostNode(label);
-  try {
-    await using place = await Place.open({ placement: "direct", directNodes: `${label}=yes` });
-    const request = place.request({ cpu: 1 });
-    const { sandbox } = request;
-    const creating = place.provider.create(request, AbortSignal.timeout(60_000));
-    const placed = () => place.pod(sandbox, "{.spec.nodeName}").catch(() => "");
-    await until("the pod to be on the node", async () => (await placed()) === node.name, 30_000);
-    const first = await place.pod(sandbox, "{.metadata.uid}");
-    const refusal = {
-      status: { phase: "Failed", reason: "OutOfcpu", message: "Node didn't have enough resource" },
-    };
-    const patch = [
-      "patch",
-      "pod",
-      sandbox,
-      "--subresource=status",
-      "--type=merge",
-      "-p",
-      JSON.stringify(refusal),
-    ];
-    // So that the scheduler does not choose it.
-    await kubectl(["cordon", node.name]);
-    await kubectl(["-n", place.namespace, ...patch]);
-    const { uid } = await creating;
-    expect(uid).not.toBe(first);
-    await place.hears(sandbox, "running");
-    expect(await place.pod(sandbox, "{.spec.nodeName}")).toStartWith("kwok-");
-    expect(place.told.map(({ type }) => type)).toEqual(["running"]);
-  } finally {
-    await node.remove();
-  }
-});
+needing("kwok")(
+  "a pod that its node refuses is made again by the scheduler, and nobody hears of the first",
+  async () => {
+    const label = `sandmesh.test/${randomName(6)}`;
+    const node = await ghostNode(label);
+    try {
+      await using place = await Place.open({ placement: "direct", directNodes: `${label}=yes` });
+      const request = place.request({ cpu: 1 });
+      const { sandbox } = request;
+      const creating = place.provider.create(request, AbortSignal.timeout(60_000));
+      const placed = () => place.pod(sandbox, "{.spec.nodeName}").catch(() => "");
+      await until("the pod to be on the node", async () => (await placed()) === node.name, 30_000);
+      const first = await place.pod(sandbox, "{.metadata.uid}");
+      const refusal = {
+        status: { phase: "Failed", reason: "OutOfcpu", message: "Node didn't have enough resource" },
+      };
+      const patch = [
+        "patch",
+        "pod",
+        sandbox,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        JSON.stringify(refusal),
+      ];
+      // So that the scheduler does not choose it.
+      await kubectl(["cordon", node.name]);
+      await kubectl(["-n", place.namespace, ...patch]);
+      const { uid } = await creating;
+      expect(uid).not.toBe(first);
+      await place.hears(sandbox, "running");
+      expect(await place.pod(sandbox, "{.spec.nodeName}")).toStartWith("kwok-");
+      expect(place.told.map(({ type }) => type)).toEqual(["running"]);
+    } finally {
+      await node.remove();
+    }
+  },
+);
 
-test("a pod whose node says nothing is removed at once when it is given up", async () => {
+needing("kwok")("a pod whose node says nothing is removed at once when it is given up", async () => {
   const label = `sandmesh.test/${randomName(6)}`;
   const node = await ghostNode(label);
   try {

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { openAccess } from "../../../pool/provider/kubernetes/api/access.ts";
 import { diagnose } from "../../../pool/provider/kubernetes/index.ts";
+import { FOREIGN } from "../needs.ts";
 import { kubectl, Place } from "./cluster.ts";
 
 for (const [level, byHostPath, words] of [
@@ -17,8 +18,8 @@ for (const [level, byHostPath, words] of [
     expect(found[0]?.detail).toStartWith("v1.");
     expect([of("rights")?.ok, of("direct")?.ok]).toEqual([true, true]);
     expect(of("pod security")?.detail).toBe(`namespace ${place.namespace}: enforces ${level}`);
-    // Its feature is on here.
-    for (const way of ["image", "init"]) {
+    // Ours has the feature of image volumes on.
+    for (const way of FOREIGN ? ["init"] : ["image", "init"]) {
       expect(of(`daemon by ${way}`)).toMatchObject({ ok: true });
       expect(of(`daemon by ${way}`)?.detail).toStartWith(words);
     }

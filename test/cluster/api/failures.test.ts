@@ -2,6 +2,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { ProviderError, QuotaExceededError, UnsupportedError } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
+import { beside } from "../../../pool/testing/errors.ts";
+import { needing } from "../needs.ts";
 import { frozen } from "../programs.ts";
 import { apply, kubectl, Place } from "./cluster.ts";
 
@@ -29,7 +31,7 @@ test("a quota that is used up refuses the create at once, and leaves room again 
   await place.create();
 });
 
-test("Pod Security: what each level takes is said by its refusal", async () => {
+needing("kwok")("Pod Security: what each level takes is said by its refusal", async () => {
   const enforce = (level: string) => ({ "pod-security.kubernetes.io/enforce": level });
   const hostPath = { daemon: { by: "hostPath" as const, path: "/daemon" } };
   {
@@ -69,7 +71,7 @@ test("a sandbox that no node takes fails with the scheduler's own words, after i
   expect(message).toContain("nodes are available");
 });
 
-test("a pod that is evicted, preempted or deleted by others is lost by that name", async () => {
+needing("kwok")("a pod that is evicted, preempted or deleted by others is lost by that name", async () => {
   await using place = await Place.open();
   const { namespace } = place;
   const evicted = await place.createRunning();
@@ -82,86 +84,103 @@ test("a pod that is evicted, preempted or deleted by others is lost by that name
   expect((await place.hears(deleted, "lost")).reason).toBe("deleted");
 });
 
-test("a pod that makes way for a more important one is lost as evicted, with the scheduler's word", async () => {
-  const node = { "kubernetes.io/hostname": "kwok-0" };
-  await using place = await Place.open({ nodeSelector: node });
-  const sandbox = await place.createRunning({ cpu: 40 });
-  const name = `urgent-${place.namespace}`;
-  const kind = "PriorityClass";
-  await apply({ apiVersion: "scheduling.k8s.io/v1", kind, metadata: { name }, value: 1000 });
-  try {
-    await using urgent = await Place.open({ nodeSelector: node, priorityClass: name });
-    await urgent.createRunning({ cpu: 40 });
-    const { reason, message } = await place.hears(sandbox, "lost");
-    expect(reason).toBe("evicted");
-    expect(message).toContain("Preempt");
-  } finally {
-    await kubectl(["delete", "priorityclass", name]);
-  }
-});
+needing("kwok")(
+  "a pod that makes way for a more important one is lost as evicted, with the scheduler's word",
+  async () => {
+    const node = { "kubernetes.io/hostname": "kwok-0" };
+    await using place = await Place.open({ nodeSelector: node });
+    const sandbox = await place.createRunning({ cpu: 40 });
+    const name = `urgent-${place.namespace}`;
+    const kind = "PriorityClass";
+    await apply({ apiVersion: "scheduling.k8s.io/v1", kind, metadata: { name }, value: 1000 });
+    try {
+      await using urgent = await Place.open({ nodeSelector: node, priorityClass: name });
+      await urgent.createRunning({ cpu: 40 });
+      const { reason, message } = await place.hears(sandbox, "lost");
+      expect(reason).toBe("evicted");
+      expect(message).toContain("Preempt");
+    } finally {
+      await kubectl(["delete", "priorityclass", name]);
+    }
+  },
+);
 
-test("a pod of a node that does not answer is removed by force after the stated time, and the removal is true", async () => {
-  await using place = await Place.open({ forceAfterMs: 1_000 });
-  const sandbox = await place.createRunning();
-  // With KWOK stopped nobody ends the pods of its nodes.
-  await frozen("kwok", () => place.provider.remove(sandbox, undefined, soon()));
-  expect(await place.provider.list(soon())).toEqual([]);
-});
+needing("programs", "kwok")(
+  "a pod of a node that does not answer is removed by force after the stated time, and the removal is true",
+  async () => {
+    await using place = await Place.open({ forceAfterMs: 1_000 });
+    const sandbox = await place.createRunning();
+    // With KWOK stopped nobody ends the pods of its nodes.
+    await frozen("kwok", () => place.provider.remove(sandbox, undefined, soon()));
+    expect(await place.provider.list(soon())).toEqual([]);
+  },
+);
 
-test("a pod that a finalizer holds is told as stuck, and goes once that is gone", async () => {
-  const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
-  await using place = await Place.open({ forceAfterMs: 500, podTemplate });
-  const sandbox = await place.createRunning();
-  // KWOK would take finalizers away.
-  const error = await frozen("kwok", () => thrown(place.provider.remove(sandbox, undefined, soon())));
-  expect(error).toBeInstanceOf(ProviderError);
-  expect(error).toMatchObject({ reason: "stuck" });
-  const away = '{"metadata":{"finalizers":null}}';
-  await kubectl(["-n", place.namespace, "patch", "pod", sandbox, "--type=merge", "-p", away]).catch(() => "");
-  await place.provider.remove(sandbox, undefined, soon());
-  expect(await place.provider.list(soon())).toEqual([]);
-});
+needing("programs", "kwok")(
+  "a pod that a finalizer holds is told as stuck, and goes once that is gone",
+  async () => {
+    const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
+    await using place = await Place.open({ forceAfterMs: 500, podTemplate });
+    const sandbox = await place.createRunning();
+    // KWOK would take finalizers away.
+    const error = await frozen("kwok", () => thrown(place.provider.remove(sandbox, undefined, soon())));
+    expect(error).toBeInstanceOf(ProviderError);
+    expect(error).toMatchObject({ reason: "stuck" });
+    const away = '{"metadata":{"finalizers":null}}';
+    await kubectl(["-n", place.namespace, "patch", "pod", sandbox, "--type=merge", "-p", away]).catch(
+      () => "",
+    );
+    await place.provider.remove(sandbox, undefined, soon());
+    expect(await place.provider.list(soon())).toEqual([]);
+  },
+);
 
-test("a removal that takes longer than a try costs no delete more at each further one", async () => {
-  const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
-  await using place = await Place.open({ podTemplate });
-  const { provider } = place;
-  const sandboxes = [await place.createRunning(), await place.createRunning()];
-  const all = sandboxes.map((sandbox) => ({ sandbox, uid: undefined }));
-  /** How many requests a try costs that is given up after 200 ms. */
-  const costOf = async (work: (signal: AbortSignal) => Promise<void> | undefined): Promise<number> => {
-    const before = provider.requests.sent;
-    await thrown(work(AbortSignal.timeout(200)) ?? Promise.resolve());
-    return provider.requests.sent - before;
-  };
-  await frozen("kwok", async () => {
-    await costOf((signal) => provider.removeMany?.(all, signal));
-    const again = (signal: AbortSignal) =>
-      Promise.all(sandboxes.map((sandbox) => provider.remove(sandbox, undefined, signal))).then(
-        () => undefined,
-      );
-    // The first may come before the watch has told of the deletion, or before its answer.
-    await until("a try that asks for nothing", async () => (await costOf(again)) === 0, 20_000);
-    expect(await costOf(again)).toBe(0);
-  });
-  await provider.removeMany?.(all, soon());
-  expect(await provider.list(soon())).toEqual([]);
-});
+needing("programs", "kwok")(
+  "a removal that takes longer than a try costs no delete more at each further one",
+  async () => {
+    const podTemplate = { metadata: { finalizers: ["sandmesh.test/hold"] } };
+    await using place = await Place.open({ podTemplate });
+    const { provider } = place;
+    const sandboxes = [await place.createRunning(), await place.createRunning()];
+    const all = sandboxes.map((sandbox) => ({ sandbox, uid: undefined }));
+    /** How many requests a try costs that is given up after 200 ms. */
+    const costOf = async (work: (signal: AbortSignal) => Promise<void> | undefined): Promise<number> => {
+      const before = provider.requests.sent;
+      await thrown(work(AbortSignal.timeout(200)) ?? Promise.resolve());
+      return provider.requests.sent - before;
+    };
+    await frozen("kwok", async () => {
+      await costOf((signal) => provider.removeMany?.(all, signal));
+      const again = (signal: AbortSignal) =>
+        Promise.all(sandboxes.map((sandbox) => provider.remove(sandbox, undefined, signal))).then(
+          () => undefined,
+        );
+      // The first may come before the watch has told of the deletion, or before its answer.
+      await until("a try that asks for nothing", async () => (await costOf(again)) === 0, 20_000);
+      expect(await costOf(again)).toBe(0);
+    });
+    await provider.removeMany?.(all, soon());
+    expect(await provider.list(soon())).toEqual([]);
+  },
+);
 
-test("an API server that is frozen in a burst: each create ends well, once, and the watch goes on", async () => {
-  await using place = await Place.open({ requestTimeoutMs: 1_000 });
-  await place.createRunning();
-  const creating = await frozen("apiserver", async () => {
-    const begun = Array.from({ length: 20 }, () => place.create());
-    await Bun.sleep(2_500);
-    return begun;
-  });
-  const names = await Promise.all(creating);
-  await Promise.all(names.map((name) => place.hears(name, "running")));
-  expect(await place.provider.list(soon())).toHaveLength(21);
-  await place.provider.removeMany?.(
-    names.map((sandbox) => ({ sandbox, uid: undefined })),
-    soon(),
-  );
-  expect(await place.provider.list(soon())).toHaveLength(1);
-});
+needing("programs", "kwok")(
+  "an API server that is frozen in a burst: each create ends well, once, and the watch goes on",
+  async () => {
+    await using place = await Place.open({ requestTimeoutMs: 1_000 });
+    await place.createRunning();
+    const made = await frozen("apiserver", async () => {
+      const creating = beside(Promise.all(Array.from({ length: 20 }, () => place.create())));
+      await Bun.sleep(2_500);
+      return creating;
+    });
+    const names = await made();
+    await Promise.all(names.map((name) => place.hears(name, "running")));
+    expect(await place.provider.list(soon())).toHaveLength(21);
+    await place.provider.removeMany?.(
+      names.map((sandbox) => ({ sandbox, uid: undefined })),
+      soon(),
+    );
+    expect(await place.provider.list(soon())).toHaveLength(1);
+  },
+);

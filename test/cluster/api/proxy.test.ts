@@ -1,11 +1,12 @@
 // A proxy that the kubeconfig names, between the provider and a real API server.
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout } from "bun:test";
+import { needing } from "../needs.ts";
 import { Place } from "./cluster.ts";
 import { openTunnels } from "./tunnels.ts";
 
 setDefaultTimeout(60_000);
 
-test("requests and watches go through the proxy, and keep their connections", async () => {
+needing("kwok")("requests and watches go through the proxy, and keep their connections", async () => {
   await using tunnels = await openTunnels();
   await using place = await Place.open({ kubeconfig: tunnels.kubeconfig, maxRequests: 2 });
   const names = await Promise.all(Array.from({ length: 10 }, () => place.create()));

@@ -33,7 +33,9 @@ export async function openTunnels(): Promise<Tunnels> {
   await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
   const { port } = proxy.address() as AddressInfo;
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-proxy-"));
-  const config = JSON.parse(await kubectl(["config", "view", "--raw", "--minify", "-o", "json"]));
+  const config = JSON.parse(
+    await kubectl(["config", "view", "--raw", "--minify", "--flatten", "-o", "json"]),
+  );
   config.clusters[0].cluster["proxy-url"] = `http://127.0.0.1:${port}`;
   const kubeconfig = join(folder, "kubeconfig");
   await writeFile(kubeconfig, JSON.stringify(config), { mode: 0o600 });
