@@ -12,6 +12,7 @@ import { meshSecrets } from "../../deploy/kubernetes/credentials.ts";
 import { readPoolConfig } from "../../pool/config.ts";
 import { makeProvider } from "../../pool/providers.ts";
 import { openRecords } from "../../pool/records/jetstream.ts";
+import { FOREIGN } from "../cluster/needs.ts";
 import { output } from "../cluster/output.ts";
 import { inCheckout, quiet } from "./cluster.ts";
 import { helmPath } from "./install.ts";
@@ -116,7 +117,8 @@ const TAKEN: [what: string, values: Values][] = [
       sandboxNamespace: "sandboxes",
       nats: {
         replicas: 5,
-        clusterIP: "10.92.0.77",
+        // Another cluster's Services have other addresses.
+        ...(FOREIGN ? {} : { clusterIP: "10.92.0.77" }),
         service: { type: "NodePort", annotations: { a: "b" } },
         persistence: { storageClass: "fast" },
         nodeSelector: { a: "b" },

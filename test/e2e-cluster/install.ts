@@ -1,11 +1,17 @@
 // Installs the mesh from its chart onto the cluster, as a person would: namespaces, Secrets, helm.
 //
 //   bun test/e2e-cluster/install.ts KEYS_FOLDER      waits until the pool says that it is ready
+//
+// On a cluster of $KUBECONFIG by values-foreign.yaml: SANDMESH_TEST_REGISTRY is where its nodes get the images from, default
+// that they have them; SANDMESH_TEST_NATS_IP an address of its Services for NATS, which only one without DNS needs.
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meshSecrets, mintUser } from "../../deploy/kubernetes/credentials.ts";
+import { IMAGE_NAMES } from "../../deploy/kubernetes/images.ts";
+import { FOREIGN } from "../cluster/needs.ts";
 import { output } from "../cluster/output.ts";
+import { IMAGES } from "../images/kubernetes.ts";
 import { inCheckout, kubectl } from "./cluster.ts";
 
 export interface Release {
@@ -19,14 +25,28 @@ export interface Release {
   values: object;
 }
 
+const REGISTRY = process.env.SANDMESH_TEST_REGISTRY;
+const at = (image: string): string => (REGISTRY === undefined ? image : `${REGISTRY}/${image}`);
+export const MESH_IMAGES = { pool: at(IMAGE_NAMES.pool), daemon: at(IMAGE_NAMES.daemon) };
+
+const OWN_NATS = process.env.SANDMESH_TEST_NATS_IP ? [process.env.SANDMESH_TEST_NATS_IP] : [];
+
+/** A cluster of $KUBECONFIG's own. */
+const foreignValues = () => ({
+  nats: { image: IMAGES.nats, clusterIP: OWN_NATS[0] ?? "" },
+  pool: { image: MESH_IMAGES.pool },
+  daemon: { image: MESH_IMAGES.daemon },
+});
+
 /** As in values.yaml. */
 export const INSTALLED: Release = {
   release: "mesh",
   namespace: "sandmesh",
   sandboxes: "sandboxes",
   mesh: "e2e",
-  natsAddress: "10.92.0.50",
-  values: {},
+  // Another cluster's is reached through its API server.
+  natsAddress: FOREIGN ? "127.0.0.1" : "10.92.0.50",
+  values: FOREIGN ? foreignValues() : {},
 };
 
 /** The node pulls nothing and starts two pods a second. */
@@ -57,7 +77,7 @@ export async function upgrade(
   const how = ["-n", namespace, "--wait", "--timeout", READY_WITHIN];
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-values-"));
   try {
-    const files = [inCheckout("test/e2e-cluster/values.yaml")];
+    const files = [inCheckout(`test/e2e-cluster/values${FOREIGN ? "-foreign" : ""}.yaml`)];
     for (const [i, values] of [of.values, over].entries()) {
       const file = join(folder, `${i}.json`);
       await writeFile(file, JSON.stringify(values));
@@ -75,7 +95,13 @@ export async function upgrade(
 /** `keys`: the folder of its keys, its CA (`ca.crt`) and a user's credentials (`me.creds`). */
 export async function install(keys: string, of = INSTALLED): Promise<void> {
   const { release, namespace, sandboxes, natsAddress } = of;
-  const secrets = meshSecrets({ stateDir: keys, release, namespace, tls: true, hosts: [natsAddress] });
+  const secrets = meshSecrets({
+    stateDir: keys,
+    release,
+    namespace,
+    tls: true,
+    hosts: [natsAddress, ...OWN_NATS],
+  });
   await apply(namespaceOf(namespace, "privileged"), namespaceOf(sandboxes, "privileged"), ...secrets);
   await upgrade({}, undefined, of);
   const credentials = mintUser({ stateDir: keys, tenant: "default", user: "me" });

@@ -24,7 +24,8 @@ export class ClusterMesh implements AsyncDisposable {
 
   constructor(release = INSTALLED, keys = process.env.SANDMESH_E2E_KEYS) {
     this.#release = release;
-    this.url = `tls://${release.natsAddress}:4222`;
+    this.url =
+      (release === INSTALLED ? process.env.SANDMESH_URL : undefined) ?? `tls://${release.natsAddress}:4222`;
     if (keys === undefined) throw new Error("run these tests by `bash test/e2e-cluster/run`");
     this.credentials = join(keys, "me.creds");
     this.ca = join(keys, "ca.crt");

@@ -3,6 +3,7 @@ import { compare, type Verdict } from "../../deploy/replay/compare.ts";
 import { putFiles, RECORDED_ENV } from "../../deploy/replay/replay.ts";
 import type { Step, Trajectory } from "../../deploy/replay/trajectory.ts";
 import type { ExecResult, Sandbox } from "../../sdk/typescript/mod.ts";
+import { IMAGES } from "../images/kubernetes.ts";
 
 export interface Replayed {
   step: Step;
@@ -28,6 +29,20 @@ export async function replayBy(shell: string, box: Sandbox, trajectory: Trajecto
     done.push({ step, result, verdict });
   }
   return done;
+}
+
+/** Images of which each has one program and no shell, and how that program says "on". */
+export const WITHOUT_SHELL = [
+  [IMAGES.scratch, ["/echo", "on"]],
+  [IMAGES.musl, ["/say", "on"]],
+] as const;
+
+/** In a word what became of each step. */
+export async function outcomesOf(shell: string, box: Sandbox, trajectory: Trajectory): Promise<string[]> {
+  const replayed = await replayBy(shell, box, trajectory);
+  return replayed.map(({ result: { outcome } }) =>
+    outcome.type === "not_started" ? outcome.reason : outcome.type,
+  );
 }
 
 /** The part of the steps whose exit differs from the recorded one, and which they are. */

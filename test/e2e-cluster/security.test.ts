@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { newSandboxId, UnsupportedError } from "../../broker/contract/index.ts";
 import { createKubernetesProvider, type KubernetesSettings } from "../../pool/provider/kubernetes/index.ts";
 import { unheard } from "../../pool/testing/request.ts";
+import { needing } from "../cluster/needs.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { kubectl, newMesh, processesOf, quiet, settingsFor } from "./cluster.ts";
@@ -59,24 +60,27 @@ for (const [level, { works, settings }] of Object.entries(LEVELS)) {
   });
 }
 
-test("the daemon runs with nothing: restricted, no capability, no root, a root file system that cannot be written", async () => {
-  await apply(namespaceOf("level-restricted", "restricted"));
-  const settings = settingsFor(newMesh(), { ...STRICT, namespace: "level-restricted" });
-  const provider = createKubernetesProvider(settings, quiet);
-  const request = unheard(newSandboxId(), { image: IMAGES.user });
-  try {
-    const { uid } = await provider.create(request, AbortSignal.timeout(30_000));
-    const running = () =>
-      processesOf(new Set([uid])).some((each) => {
-        const pid = each.match(/process (\d+)/)?.[1] ?? "";
-        return commandOf(pid).includes("sandmesh-daemon");
-      });
-    await eventually("its daemon runs", running, 60_000);
-  } finally {
-    await provider.remove(request.sandbox, undefined, AbortSignal.timeout(60_000));
-    await provider.close();
-  }
-});
+needing("node")(
+  "the daemon runs with nothing: restricted, no capability, no root, a root file system that cannot be written",
+  async () => {
+    await apply(namespaceOf("level-restricted", "restricted"));
+    const settings = settingsFor(newMesh(), { ...STRICT, namespace: "level-restricted" });
+    const provider = createKubernetesProvider(settings, quiet);
+    const request = unheard(newSandboxId(), { image: IMAGES.user });
+    try {
+      const { uid } = await provider.create(request, AbortSignal.timeout(30_000));
+      const running = () =>
+        processesOf(new Set([uid])).some((each) => {
+          const pid = each.match(/process (\d+)/)?.[1] ?? "";
+          return commandOf(pid).includes("sandmesh-daemon");
+        });
+      await eventually("its daemon runs", running, 60_000);
+    } finally {
+      await provider.remove(request.sandbox, undefined, AbortSignal.timeout(60_000));
+      await provider.close();
+    }
+  },
+);
 
 function commandOf(pid: string): string {
   try {

@@ -1,26 +1,31 @@
 // The images of the cluster's tests, put into its node without a registry: the daemon's own, and tasks' of each kind.
 //
-//   bun test/images/kubernetes.ts [--debian]     imports them into the cluster of test/cluster/up
+//   bun test/images/kubernetes.ts [--debian]                 imports them into the cluster of test/cluster/up
+//   bun test/images/kubernetes.ts [--debian] --to FOLDER     puts docker archives there, for another cluster's nodes
 import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { buildDaemon } from "../../agent/build.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
 import { buildImages } from "../../deploy/kubernetes/images.ts";
 import { CLUSTER_DIR } from "../cluster/programs.ts";
 import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive, makeMuslRoot } from "./images.ts";
 
+/** Another one where they are pushed to a registry, for a cluster whose nodes cannot be reached. */
+const REGISTRY = process.env.SANDMESH_TEST_REGISTRY ?? "sandmesh.test";
+
 export const IMAGES = {
-  daemon: "sandmesh.test/daemon:1",
-  busybox: "sandmesh.test/busybox:1",
+  daemon: `${REGISTRY}/daemon:1`,
+  busybox: `${REGISTRY}/busybox:1`,
   /** The same, to run as uid 1000 by its own configuration. */
-  user: "sandmesh.test/user:1",
+  user: `${REGISTRY}/user:1`,
   /** One static program, /echo: no shell, no folders. */
-  scratch: "sandmesh.test/scratch:1",
+  scratch: `${REGISTRY}/scratch:1`,
   /** One program linked to musl, and its loader: no shell. */
-  musl: "sandmesh.test/musl:1",
-  debian: "sandmesh.test/debian:1",
-  nats: "sandmesh.test/nats:1",
+  musl: `${REGISTRY}/musl:1`,
+  debian: `${REGISTRY}/debian:1`,
+  nats: `${REGISTRY}/nats:1`,
 } as const;
 
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "sandmesh/images");
@@ -101,13 +106,21 @@ async function debianArchive(): Promise<string> {
   return path;
 }
 
+interface Which {
+  debian: boolean;
+}
+
+async function allArchives(folder: string, { debian }: Which): Promise<string[]> {
+  const { pool, daemon } = await buildImages(join(folder, "mesh"));
+  return [...(await archives(folder)), pool, daemon, ...(debian ? [await debianArchive()] : [])];
+}
+
 /** Puts them into the node of the cluster that is up; those that are there already are replaced. */
-async function importImages({ debian = false } = {}): Promise<void> {
+async function importImages(which: Which): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "sandmesh-images-"));
   const bin = (await Bun.$`bash ${join(here, "..", "cluster", "build")}`.quiet().text()).trim();
   try {
-    const { pool, daemon } = await buildImages(join(folder, "mesh"));
-    const all = [...(await archives(folder)), pool, daemon, ...(debian ? [await debianArchive()] : [])];
+    const all = await allArchives(folder, which);
     const ctr = [join(bin, "ctr"), "--address", join(CLUSTER_DIR, "containerd.sock"), "-n", "k8s.io"];
     for (const path of all) await run([...ctr, "images", "import", path]);
   } finally {
@@ -115,4 +128,12 @@ async function importImages({ debian = false } = {}): Promise<void> {
   }
 }
 
-if (import.meta.main) await importImages({ debian: process.argv.includes("--debian") });
+if (import.meta.main) {
+  const options = { debian: { type: "boolean", default: false }, to: { type: "string" } } as const;
+  const { to, debian } = parseArgs({ options }).values;
+  if (to === undefined) await importImages({ debian });
+  else {
+    await mkdir(to, { recursive: true });
+    process.stdout.write(`${(await allArchives(to, { debian })).join("\n")}\n`);
+  }
+}
