@@ -130,8 +130,7 @@ async def while_present(caller: Caller, what: Coroutine[Any, Any, T]) -> T:
         await _watch(caller, work)
         if work.done():
             return work.result()
-        servers = ", ".join(caller.link.settings.urls)
-        raise ConnectionError(f"no NATS server answers at {servers} for {ABSENT_S:.0f} s")
+        raise ConnectionError(f"no NATS server answers at {caller.link.settings.servers} for {ABSENT_S:.0f} s")
     finally:
         work.cancel()
         await asyncio.wait({work})

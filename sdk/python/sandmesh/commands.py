@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Union
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower, Patience
-from ._wire.ids import check_uuid7, new_uuid7
+from ._wire.ids import check_uuid7, cut, new_uuid7
 from ._wire.parts import Source, split
 from ._wire.schema import limit
 from .errors import CanceledError, InternalError, InvalidRequestError
@@ -79,6 +79,7 @@ class Prepared:
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         unknown = next((name for name in options if name not in _KNOWN), None)
         if unknown is not None:
+            unknown = cut(unknown, 60)
             raise InvalidRequestError(f"{unknown}: a command has no such option", field=unknown)
         self.id = check_uuid7("id", given["id"]) if "id" in given else new_uuid7()
         self.keep = given.get("keep")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import IO, TYPE_CHECKING
 
+from ._wire.arguments import check_callbacks
 from ._wire.lost import may_be_lost
 from ._wire.sparse import has_holes
 from ._wire.special import is_by_descriptor, read_special, write_special
@@ -36,6 +38,7 @@ async def upload(
     skipped: Skipped | None,
     partial: Callable[[], None] | None,
 ) -> None:
+    check_callbacks(skipped=skipped, partial=partial)
     source, target = local_path(local), _remote(remote)
     by_descriptor = await asyncio.to_thread(is_by_descriptor, source)
     follow = follow or by_descriptor
@@ -117,6 +120,7 @@ async def download(
     skipped: Skipped | None,
     partial: Callable[[], None] | None,
 ) -> None:
+    check_callbacks(skipped=skipped, partial=partial)
     target = local_path(local)
     found = await files.stat(remote, follow=follow)
     with local_errors(target):
@@ -138,7 +142,7 @@ async def download(
             raise
 
 
-async def _fetch(archive: IO[bytes], source: Callable[[], AsyncIterator[bytes]]) -> None:
+async def _fetch(archive: IO[bytes], source: Callable[[], AsyncGenerator[bytes, None]]) -> None:
     """A file or tree may be another one by the time that it is asked for again: what was cut off is begun anew."""
     for attempt in range(1, _TRIES + 1):
         archive.seek(0)
@@ -185,9 +189,11 @@ async def _write_sparse(files: Files, remote: str, file: IO[bytes]) -> None:
         await asyncio.to_thread(unpack_file, archive, file)
 
 
-async def _write_all(file: IO[bytes], parts: AsyncIterator[bytes]) -> None:
-    async for part in parts:
-        await asyncio.to_thread(file.write, part)
+async def _write_all(file: IO[bytes], parts: AsyncGenerator[bytes, None]) -> None:
+    # Also where it cannot be written: an error that somebody keeps would keep the reading.
+    async with contextlib.aclosing(parts):
+        async for part in parts:
+            await asyncio.to_thread(file.write, part)
 
 
 def _open_new(path: bytes) -> IO[bytes]:

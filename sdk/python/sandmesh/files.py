@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
-from ._wire.arguments import check_arguments
+from ._wire.arguments import check_arguments, check_callbacks
 from ._wire.box import Box
 from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
@@ -114,8 +115,9 @@ class Files:
         if length is not None:
             request["length"] = length
         check_arguments("sandbox.read.request", request)
-        async for part in download_frames(self._box, "read", request, offset, length):
-            yield part
+        async with aclosing(download_frames(self._box, "read", request, offset, length)) as parts:
+            async for part in parts:
+                yield part
 
     async def write(
         self,
@@ -294,10 +296,12 @@ class Files:
 
     async def pack(self, path: str, *, skipped: Skipped | None = None) -> AsyncGenerator[bytes, None]:
         """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told."""
+        check_callbacks(skipped=skipped)
         left_out: dict[str, Any] = {}
         request = {**self._beneath, "path": path}
-        async for part in download_frames(self._box, "pack", request, 0, None, left_out.update):
-            yield part
+        async with aclosing(download_frames(self._box, "pack", request, 0, None, left_out.update)) as parts:
+            async for part in parts:
+                yield part
         for each in left_out.get("skipped", ()):
             if skipped is not None:
                 skipped(each, left_out.get("skipped_count", 0))

@@ -117,7 +117,8 @@ class Terminal:
     def __init__(self, command: Command) -> None:
         self.command = command
         self.output = command.attach()
-        """The screen's bytes, all on stdout."""
+        """The screen's bytes, all on stdout. A loop may be left, and the next one reads on: until ``close``."""
+        self.output._in_block = True
         self._beating: asyncio.Task[None] | None = None
 
     def _beat(self, every_s: float) -> None:

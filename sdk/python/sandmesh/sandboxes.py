@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import commands, streams
-from ._wire.arguments import check_arguments
+from ._wire.arguments import check_arguments, check_callback
 from ._wire.box import Box
 from ._wire.ids import random_name
 from ._wire.opening import Opening, leave_block
@@ -116,8 +116,12 @@ class Sandbox:
         return self._box.lifeline.error
 
     def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
-        """Calls ``tell`` once, on the event loop, when the sandbox is lost or released. Returns what takes it back."""
-        return self._box.lifeline.on_lost(tell)
+        """Calls ``tell`` once, on the event loop, when the sandbox is lost or released. Returns what takes it back.
+        What ``tell`` raises goes to the loop's exception handler, as from any callback of asyncio's, and keeps nobody
+        else from being told, nor the sandbox from being released. Raises InvalidRequestError where it is no function,
+        or one to be awaited."""
+        check_callback("tell", tell)
+        return self._box.on_lost(tell)
 
     async def exec(
         self, command: commands.CommandLine, *, check: bool = False, **options: Unpack[commands.CommandOptions]

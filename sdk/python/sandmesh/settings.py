@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ._wire.credentials import Credentials, parse_credentials
-from ._wire.ids import check_id, shown
+from ._wire.ids import check_id, cut, shown
 from ._wire.special import is_lone_pipe, read_special
 from .errors import DeadlineError, FileError, InvalidRequestError, NoMeshError
 
@@ -29,6 +29,11 @@ class Settings:
     user: str
     # PEM; None: the CAs that the machine trusts.
     ca: str | None = None
+
+    @property
+    def servers(self) -> str:
+        """For an error's message."""
+        return cut(", ".join(self.urls))
 
 
 def mesh_file_path(env: Mapping[str, str] = os.environ) -> Path:
@@ -63,7 +68,7 @@ async def resolve_settings(
             f"no mesh is up here (no {mesh_file_path(env)}): run `sandmesh up`, or set SANDMESH_URL and SANDMESH_CREDS"
         )
     if given is None:
-        raise NoMeshError(f"no credentials for {url}: set SANDMESH_CREDS to the path of a .creds file")
+        raise NoMeshError(f"no credentials for {cut(url)}: set SANDMESH_CREDS to the path of a .creds file")
     parsed = parse_credentials(given if "-----BEGIN" in given else await _read(given, until))
     tenant, user = tenant or parsed.tag("tenant"), user or parsed.tag("user")
     if tenant is None or user is None:
@@ -109,7 +114,7 @@ async def _read_text(path: str, name: str, at_most_kib: int, until: float) -> st
             async for part in parts:
                 content += part
                 if len(content) > at_most_kib * 1024:
-                    raise InvalidRequestError(f"{name}: {path} is larger than {at_most_kib} KiB", field=name)
+                    raise InvalidRequestError(f"{name}: {cut(path)} is larger than {at_most_kib} KiB", field=name)
     except DeadlineError as error:
         raise DeadlineError(f"{name}: {error}", field=name) from error
     return content.decode(errors="replace")
@@ -121,7 +126,7 @@ async def _read_ca(given: str, until: float) -> str:
         try:
             text = await _read_text(given, "ca", _CA_KIB, until)
         except FileError as error:
-            raise InvalidRequestError(f"ca: the file {given} cannot be read", field="ca") from error
+            raise InvalidRequestError(f"ca: the file {cut(given)} cannot be read", field="ca") from error
     # ssl takes no other, not even in what stands around the blocks.
     text = text.encode("ascii", "replace").decode()
     try:
@@ -170,4 +175,4 @@ async def _read(path: str, until: float) -> str:
     try:
         return await _read_text(path, "credentials", _CREDENTIALS_KIB, until)
     except FileError as error:
-        raise NoMeshError(f"the credentials file {path} cannot be read") from error
+        raise NoMeshError(f"the credentials file {cut(path)} cannot be read") from error

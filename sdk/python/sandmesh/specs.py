@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ._wire.ids import cut
 from .errors import InvalidRequestError
 from .units import Size, size_bytes
 
@@ -63,7 +64,8 @@ def spec_of(image: str, options: SpecOptions) -> dict[str, Any]:
     spec: dict[str, Any] = {"image": image}
     for name, value in options.items():
         if name not in SpecOptions.__annotations__:
-            raise InvalidRequestError(f"{name}: a sandbox has no such option", field=name)
+            unknown = cut(name, 60)
+            raise InvalidRequestError(f"{unknown}: a sandbox has no such option", field=unknown)
         if value is None:
             continue
         if name in _RENAMED:

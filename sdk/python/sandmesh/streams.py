@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import contextlib
+import copy
+from collections.abc import AsyncGenerator, Callable
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -19,10 +21,85 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _Reading:
+    """What a stream and its loops share. It does not know the stream, so that nothing that lives on does: that one is
+    forgotten is then noticed at once, by the count of its references, and not when the garbage collector comes by."""
+
+    def __init__(
+        self, box: Box, command_id: str, follower: Follower, owns: bool, on_output_end: Callable[[], None]
+    ) -> None:
+        self.end: CommandEnd | None = None
+        self.left = False
+        self.feeding: asyncio.Task[None] | None = None
+        self.follower = follower
+        self._failure: SandmeshError | None = None
+        self._box = box
+        self._id = command_id
+        self._owns = owns
+        self._on_output_end = on_output_end
+
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        chunker = Chunker()
+        frames = self.follower.frames()
+        try:
+            async for frame in frames:
+                if frame["type"] == "chunk":
+                    if frame["data"]:
+                        yield chunker.of(frame["stream"], frame["data"], frame["offset"])
+                    if frame.get("eof") and frame["stream"] == "stdout":
+                        self._on_output_end()
+                elif frame["type"] == "end":
+                    self.end = end_of(frame, self._box.id)
+                    for name in ("stdout", "stderr"):
+                        if frame.get(name):
+                            yield chunker.of(name, frame[name])
+        except SandmeshError as error:
+            # A copy, without its traceback, which holds the one who reads.
+            self.left, self._failure = True, copy.copy(error)
+            raise
+        finally:
+            await frames.aclose()
+            self.leave()
+
+    def throw_if_left(self) -> None:
+        if self.left and self.end is None:
+            raise self.why_left()
+
+    def why_left(self) -> SandmeshError:
+        if self._failure is not None:
+            return copy.copy(self._failure)
+        message = "the stream was left before its end (within `async with` a loop may be left, and read on)"
+        return CanceledError(message, sandbox=self._box.id, started="yes")
+
+    def leave(self) -> None:
+        if self.feeding is not None:
+            self.feeding.cancel()
+        if self.end is None and not self.left:
+            self.left = True
+            if self._owns:
+                commands.cancel_behind(self._box, self._id)
+
+    async def stop(self) -> None:
+        """As ``leave``, also where nobody has begun to read."""
+        if self.end is None:
+            self.follower.stop(self.why_left())
+        await self.follower.abandon()
+        self.leave()
+
+    def forgotten(self) -> None:
+        """Nobody can read it any more. From any thread, between any two steps of its program."""
+        link = self._box.caller.link
+        if self.end is None and not self.left and not link.home.foreign:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: what was held went with it
+                link.loop.call_soon_threadsafe(lambda: self._box.caller.behind(self.stop()))
+
+
 class CommandStream:
     """A command's output while it runs: ``async for chunk in stream``, then ``await stream.wait()``. Reading slowly
-    slows the command down (its pipe is full), and never fills memory. Leaving the loop, or the ``async with`` block,
-    before the end cancels the command, where this stream started it."""
+    slows the command down (its pipe is full), and never fills memory. Leaving the loop before the end, by whatever,
+    cancels the command where this stream started it, and ends the reading. Within ``async with stream`` only leaving
+    the block does: one loop may be left there, and the next one reads on. ``await anext(stream)`` is one chunk, and
+    leaves nothing. A stream that is read no further and let go of is left, too. What was left raises CanceledError."""
 
     def __init__(
         self,
@@ -35,62 +112,45 @@ class CommandStream:
         """``on_output_end`` is called behind the last part of stdout where the command goes on without it, as a
         connection whose other side has closed; perhaps more than once."""
         self.id = command_id
-        self._on_output_end = on_output_end
         self._box = box
-        self._owns = owns
-        self._follower = follower
-        self._end: CommandEnd | None = None
-        self._left = False
-        self._begun = follower.begin()
-        self._chunks = cast("AsyncGeneratorType[Chunk, None]", self._iterate(follower))
-        self._feeding: asyncio.Task[None] | None = None
-        self._stdin = StdinWriter(box, command_id, self._begun)
+        self._reading = _Reading(box, command_id, follower, owns, on_output_end)
+        self._chunks = cast("AsyncGeneratorType[Chunk, None]", self._reading.chunks())
+        self._in_block = False
+        self._stdin = StdinWriter(box, command_id, follower.begin())
 
     @property
     def end(self) -> CommandEnd | None:
         """How the command ended; None until the stream has been read to its end."""
-        return self._end
+        return self._reading.end
 
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        return self._chunks
+    def __aiter__(self) -> AsyncGenerator[Chunk, None]:
+        return self._loop()
+
+    async def _loop(self) -> AsyncGenerator[Chunk, None]:
+        """One for each loop: nobody else holds it, so that leaving the loop ends it."""
+        self._reading.throw_if_left()
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        finally:
+            await self._leave_loop()
+
+    async def __anext__(self) -> Chunk:
+        self._reading.throw_if_left()
+        return await anext(self._chunks)
 
     async def wait(self) -> CommandEnd:
         """Reads what is left and throws it away; returns how the command ended."""
+        self._reading.throw_if_left()
         async for _chunk in self._chunks:
             pass
-        if self._end is None:
-            raise CanceledError("the stream was left before its end", sandbox=self._box.id, started="yes")
-        return self._end
+        if self._reading.end is None:
+            raise self._reading.why_left()
+        return self._reading.end
 
-    async def _iterate(self, follower: Follower) -> AsyncGenerator[Chunk, None]:
-        chunker = Chunker()
-        frames = follower.frames()
-        try:
-            async for frame in frames:
-                if frame["type"] == "chunk":
-                    if frame["data"]:
-                        yield chunker.of(frame["stream"], frame["data"], frame["offset"])
-                    if frame.get("eof") and frame["stream"] == "stdout":
-                        self._on_output_end()
-                elif frame["type"] == "end":
-                    self._end = end_of(frame, self._box.id)
-                    for name in ("stdout", "stderr"):
-                        if frame.get(name):
-                            yield chunker.of(name, frame[name])
-        except SandmeshError:
-            self._left = True
-            raise
-        finally:
-            await frames.aclose()
-            self._leave()
-
-    def _leave(self) -> None:
-        if self._feeding is not None:
-            self._feeding.cancel()
-        if self._end is None and not self._left:
-            self._left = True
-            if self._owns:
-                commands.cancel_behind(self._box, self.id)
+    async def _leave_loop(self) -> None:
+        if not self._in_block:
+            await self.close()
 
     async def write_stdin(self, data: str | bytes) -> None:
         """Returns when the command's side has taken it. Needs ``stdin_open=True``."""
@@ -112,17 +172,21 @@ class CommandStream:
     async def close(self) -> None:
         """Stops reading; cancels the command where this stream started it and it has not ended. One that waits in
         the loop meanwhile gets CanceledError."""
-        if self._end is None:
-            canceled = CanceledError("the stream was left before its end", sandbox=self._box.id, started="yes")
-            self._follower.stop(canceled)
+        if self.end is None:
+            self._reading.follower.stop(self._reading.why_left())
         # Someone may be in the loop: an interrupted call of the sync twin, or another task. What was stopped ends there
         # by itself; from here it cannot be closed.
         if not self._chunks.ag_running:
             await self._chunks.aclose()
-        await self._follower.abandon()
-        self._leave()
+        await self._reading.stop()
+
+    def __del__(self) -> None:
+        reading: _Reading | None = getattr(self, "_reading", None)
+        if reading is not None:
+            reading.forgotten()
 
     async def __aenter__(self) -> CommandStream:
+        self._in_block = True
         return self
 
     async def __aexit__(
@@ -137,7 +201,7 @@ def start_stream(
     prepared = commands.Prepared(command, commands.unlimited(options), stdin_open)
     follower = prepared.follower(box)
     stream = CommandStream(box, prepared.id, follower, owns=True)
-    stream._feeding = prepared.feed(box, follower)
+    stream._reading.feeding = prepared.feed(box, follower)
     return stream
 
 

@@ -214,10 +214,10 @@ async def test_cancelling_ends_the_command_in_the_sandbox(local: Backend) -> Non
             break
         await stream.close()
         await gone(box, "sleep 4323")
-        running = box.stream("trap 'echo int; exit 7' INT; echo ready; while :; do sleep 0.1; done")
-        assert await anext_text(running) == "ready\n"
-        assert await box.signal(running.id, "SIGINT") is True
-        assert (await running.wait()).outcome == Exited(7)
+        async with box.stream("trap 'echo int; exit 7' INT; echo ready; while :; do sleep 0.1; done") as running:
+            assert await anext_text(running) == "ready\n"
+            assert await box.signal(running.id, "SIGINT") is True
+            assert (await running.wait()).outcome == Exited(7)
 
 
 async def test_a_released_sandbox_ends_its_commands_with_a_typed_error(local: Backend) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ..errors import InvalidRequestError
@@ -39,3 +40,16 @@ def check_arguments(message: str, value: Any, **names: str) -> dict[str, Any]:
         path = [names.get(each) or _ARGUMENTS.get(each, each) if i == 0 else each for i, each in enumerate(path)]
         field = ".".join(path) or "arguments"
         raise InvalidRequestError(f"{field}: {bad.why}", field=field) from None
+
+
+def check_callback(name: str, value: object) -> None:
+    """Raises InvalidRequestError where ``value`` cannot be called, or what it does would have to be awaited."""
+    if not callable(value) or inspect.iscoroutinefunction(value):
+        raise InvalidRequestError(f"{name}: must be a function, which is called and not awaited", field=name)
+
+
+def check_callbacks(**given: object) -> None:
+    """As ``check_callback``, of those that may be left out."""
+    for name, value in given.items():
+        if value is not None:
+            check_callback(name, value)

@@ -45,6 +45,7 @@ class Lifeline:
                 tell(error)
 
     def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
+        """For the SDK's own, which raise nothing; a user's: ``Box.on_lost``."""
         self._waiting.add(tell)
         return lambda: self._waiting.discard(tell)
 
@@ -112,6 +113,25 @@ class Box:
     @property
     def id(self) -> str:
         return self.target.sandbox
+
+    def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
+        """For a user's ``tell``: the loop calls it, when all of the SDK's own have been told, and what it raises goes
+        to the loop's exception handler. Raised in their midst it would keep the others waiting, and a release from
+        being sent."""
+        due: asyncio.Handle | None = None
+
+        def lost(error: SandmeshError) -> None:
+            nonlocal due
+            due = self.caller.link.loop.call_soon(tell, error)
+
+        unhear = self.lifeline.on_lost(lost)
+
+        def take_back() -> None:
+            unhear()
+            if due is not None:
+                due.cancel()
+
+        return take_back
 
     async def call(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
         """One request with one answer; a loss that it tells of goes to the lifeline, and one known of is told."""

@@ -4,8 +4,9 @@ a broken pack cannot (the tree may have changed) and is an error."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 from ..errors import ConnectionError, DeadlineError, FileError, SandmeshError
@@ -29,7 +30,7 @@ async def download_frames(
     offset: int,
     length: int | None,
     ended: Callable[[dict[str, Any]], None] | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     got, moved_at = 0, time.monotonic()
     while True:
         asked = {**request}
@@ -39,10 +40,11 @@ async def download_frames(
                 asked["length"] = length - got
         try:
             attempt = _Attempt(box, verb, asked)
-            async for data in attempt.parts():
-                got += len(data)
-                moved_at = time.monotonic()
-                yield data
+            async with contextlib.aclosing(attempt.parts()) as parts:
+                async for data in parts:
+                    got += len(data)
+                    moved_at = time.monotonic()
+                    yield data
             if ended is not None:
                 ended(attempt.end)
             return
@@ -72,7 +74,7 @@ class _Attempt:
         self.got = 0
         self.end: dict[str, Any] = {}
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> AsyncGenerator[bytes, None]:
         box, link = self._box, self._box.caller.link
         box.caller.throw_if_closed()
         box.lifeline.throw_if_lost()

@@ -15,13 +15,23 @@ ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 UUID_V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
+# Room for each path that there is, as a rule, and for a few addresses.
+_LONGEST = 1000
+
+
+def cut(text: str, at_most: int = _LONGEST) -> str:
+    """A text in an error's message: whoever gave it may have given megabytes."""
+    return text if len(text) <= at_most else f"{text[: at_most - 3]}..."
+
+
 def shown(value: object) -> str:
     """A user's value in an error's message; some cannot even be shown."""
     try:
-        text = repr(value)
+        # Also what is made for the message takes time and memory.
+        text = repr(value if not isinstance(value, str | bytes) else value[:60])
     except Exception:
         return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return cut(text, 60)
 
 
 def is_id(value: str) -> bool:

@@ -239,7 +239,7 @@ class Link:
             # Nobody listens there, which is told when each was tried, and not at the end of the time.
             self._refusals += 1
             if self._refusals >= len(self.settings.urls):
-                message = f"no NATS server answers at {', '.join(self.settings.urls)}: {error}"
+                message = f"no NATS server answers at {self.settings.servers}: {error}"
                 self._refuse(ConnectionError(message))
 
     def _refuse(self, error: SandmeshError) -> None:
@@ -314,14 +314,14 @@ async def connect_link(settings: Settings, name: str, timeout: float) -> Link:
             raise link._refused.result()
         if not task.done():
             raise ConnectionError(
-                f"no NATS server answers at {', '.join(settings.urls)} within {timeout:.0f} s"
+                f"no NATS server answers at {settings.servers} within {timeout:.0f} s"
             ) from link._last_error
         task.result()
         return link
     except BaseException as error:
         await _abandon(link, task)
         if isinstance(error, nats.errors.Error | OSError):
-            raise ConnectionError(f"{', '.join(settings.urls)}: {error}") from error
+            raise ConnectionError(f"{settings.servers}: {error}") from error
         raise
 
 

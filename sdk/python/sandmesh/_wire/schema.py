@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any
 
 from ..errors import InvalidRequestError
+from .ids import cut, shown
 
 Check = Callable[[Any], Any]
 """Returns the checked value, with defaults filled in; raises Bad."""
@@ -239,7 +240,7 @@ def _map(schema: Schema) -> Check:
             try:
                 out[name(key)] = inner(each)
             except Bad as bad:
-                raise bad.under(str(key)) from None
+                raise bad.under(cut(key, 60) if isinstance(key, str) else shown(key)) from None
         return out
 
     return run

@@ -4,12 +4,13 @@ us wait for ever. No thread waits for it, which would keep the process from endi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import math
 import os
 import re
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 from ..errors import DeadlineError
 from .tree import local_errors, shown
@@ -23,8 +24,13 @@ _PART_BYTES = 65536
 _MOST_LINKS = 40
 
 
-async def write_special(path: bytes, parts: AsyncIterator[bytes]) -> None:
-    """A fifo's reader is waited for. Raises OSError: EPIPE where the reader has gone."""
+async def write_special(path: bytes, parts: AsyncGenerator[bytes, None]) -> None:
+    """A fifo's reader is waited for. Raises OSError: EPIPE where the reader has gone. Closes ``parts``."""
+    async with contextlib.aclosing(parts):
+        await _write(path, parts)
+
+
+async def _write(path: bytes, parts: AsyncGenerator[bytes, None]) -> None:
     file = await _open(path)
     try:
         async for part in parts:

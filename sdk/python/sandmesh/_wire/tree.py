@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from ..errors import FileError, InvalidRequestError
+from .ids import cut
 from .sparse import add_sparse, regions_of
 
 Tell = Callable[[str], None]
@@ -67,7 +68,7 @@ def _remove(path: bytes) -> None:
 
 
 def shown(path: bytes) -> str:
-    return path.decode("utf-8", "replace")
+    return cut(path.decode("utf-8", "replace"))
 
 
 def became_shorter(path: bytes) -> FileError:
@@ -119,7 +120,7 @@ class _Packer:
             elif stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode):
                 self.add(path, name, found)
             else:
-                self._skipped(shown(path))
+                self._skipped(path.decode("utf-8", "replace"))
         if stat.S_ISDIR(found.st_mode):
             self.content(path, name + b"/")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from ..errors import FileError
+from .ids import cut
 from .sparse import write_sparse
 from .tree import local_errors, shown, whole
 
@@ -162,8 +163,8 @@ def _bytes(name: str) -> bytes:
 def _components(name: str) -> list[bytes]:
     """Raises FileError where it would leave the folder."""
     if name.startswith("/"):
-        raise FileError(f"the archive's entry {name!r} has an absolute name", reason="EINVAL")
+        raise FileError(f"the archive's entry {cut(repr(name))} has an absolute name", reason="EINVAL")
     parts = [part for part in _bytes(name).split(b"/") if part not in (b"", b".")]
     if b".." in parts:
-        raise FileError(f"the archive's entry {name!r} leaves the folder by '..'", reason="EINVAL")
+        raise FileError(f"the archive's entry {cut(repr(name))} leaves the folder by '..'", reason="EINVAL")
     return parts

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class CommandStream:
-    """``for chunk in stream``, then ``stream.wait()``."""
+    """``for chunk in stream``, then ``stream.wait()``. As ``sandmesh.CommandStream``; ``next(stream)`` is one chunk,
+    and leaves nothing."""
 
     def __init__(self, loop: Loop, stream: streams.CommandStream) -> None:
         self._loop = loop
@@ -28,7 +29,12 @@ class CommandStream:
         return self._stream.end
 
     def __iter__(self) -> Iterator[Chunk]:
-        return self
+        """One for each loop: nobody else holds it, so that leaving the loop ends it."""
+        try:
+            while (chunk := self._loop.call(self._next())) is not None:
+                yield chunk
+        finally:
+            self._loop.let_go(self._stream._leave_loop)
 
     def __next__(self) -> Chunk:
         chunk = self._loop.call(self._next())
@@ -37,9 +43,7 @@ class CommandStream:
         return chunk
 
     async def _next(self) -> Chunk | None:
-        async for chunk in self._stream:
-            return chunk
-        return None
+        return await anext(self._stream, None)
 
     def wait(self) -> CommandEnd:
         return self._loop.call(self._stream.wait())
@@ -60,6 +64,7 @@ class CommandStream:
         self._loop.leave(self._stream.close())
 
     def __enter__(self) -> CommandStream:
+        self._stream._in_block = True
         return self
 
     def __exit__(

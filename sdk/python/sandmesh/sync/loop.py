@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
@@ -60,6 +61,18 @@ class _Call(Generic[T]):
         return self.task.result()
 
 
+def reporting(tell: Callable[[T], object]) -> Callable[[T], None]:
+    """``tell``, to be called on a loop's thread, which outlives what it raises: that is reported as of any thread."""
+
+    def call(what: T) -> None:
+        try:
+            tell(what)
+        except BaseException:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+    return call
+
+
 async def _end(items: AsyncGenerator[Any, None]) -> None:
     # One whose step is still being cancelled ends by that.
     with contextlib.suppress(RuntimeError):
@@ -73,6 +86,7 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
         self._calls: set[_Call[Any]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._work, name="sandmesh-sync", daemon=True)
         self._thread.start()
 
@@ -139,7 +153,25 @@ class Loop:
             while (item := self.call(following())) is not end:
                 yield item  # type: ignore[misc]
         finally:
-            self.leave(_end(items))
+            self.let_go(lambda: _end(items))
+
+    def let_go(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begins ``end`` on the loop, and waits for nothing: a generator may be found by the garbage collector, on any
+        thread, this loop's among them, and with any lock held."""
+
+        def begin() -> None:
+            task = asyncio.ensure_future(end())
+            self._ending.add(task)
+            task.add_done_callback(self._ended)
+
+        if not self.foreign:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and what it held has ended
+                self._loop.call_soon_threadsafe(begin)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody's concern; looked at, so that asyncio does not complain
 
     def leave(self, work: Coroutine[Any, Any, None]) -> None:
         """As ``call``, at the end of a ``with`` block: which in a forked child is none of its business."""

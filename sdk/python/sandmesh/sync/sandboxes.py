@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import commands, ports, sandboxes, shells
+from .._wire.arguments import check_callback
 from ..errors import SandmeshError
 from ..units import Seconds
 from .commands import Command, CommandStream, Shell, Terminal
 from .files import Files
-from .loop import Loop
+from .loop import Loop, reporting
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,8 +63,10 @@ class Sandbox:
         return self._sandbox.lost
 
     def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
-        """``tell`` is called on the loop's thread, where it may not call this API."""
-        return self._loop.now(lambda: self._sandbox.on_lost(tell))
+        """As ``sandmesh.Sandbox.on_lost``. ``tell`` is called on the loop's thread, where it may not call this API;
+        what it raises goes to ``threading.excepthook``."""
+        check_callback("tell", tell)
+        return self._loop.now(lambda: self._sandbox.on_lost(reporting(tell)))
 
     def exec(
         self, command: commands.CommandLine, *, check: bool = False, **options: Unpack[commands.CommandOptions]
