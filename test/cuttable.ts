@@ -10,6 +10,25 @@ export interface Cuttable extends AsyncDisposable {
   block(): { open(): void };
   /** Cuts the newest connection, of which the server sees nothing until `end`. */
   cutUnseen(): { end(): void };
+  /** Cuts the next connection on which something is published to `….VERB`: the server has all before it, and of it nothing
+   * whole. Resolves then. */
+  cutAt(verb: string): Promise<void>;
+}
+
+/** Longer than the line that a message begins with. */
+const LINE_BYTES = 1024;
+
+/** Where the next message to `….VERB` begins; undefined where none does. Of a line in two pieces the first one is passed on. */
+function beginOf(verb: string): (piece: Buffer) => number | undefined {
+  const line = new RegExp(`(?:^|\\r\\n)H?PUB \\S+\\.${verb} `);
+  let before = "";
+  return (piece) => {
+    const text = before + piece.toString("latin1");
+    const at = line.exec(text)?.index;
+    const passed = before.length;
+    before = text.slice(-LINE_BYTES);
+    return at === undefined ? undefined : Math.max(0, at - passed);
+  };
 }
 
 interface Way {
@@ -21,8 +40,31 @@ interface Way {
 export async function cuttable(port: number): Promise<Cuttable> {
   const ways = new Set<Way>();
   let blocked = false;
+  let armed: { verb: string; fired: () => void } | undefined;
   const cut = () => {
     for (const way of [...ways]) way.end();
+  };
+  /** Passes on what comes, up to the message that is waited for. */
+  const passOn = ({ near, far, end }: Way) => {
+    let found: { verb: string; begin: ReturnType<typeof beginOf> } | undefined;
+    near.on("data", (piece: Buffer) => {
+      if (found?.verb !== armed?.verb) found = armed && { verb: armed.verb, begin: beginOf(armed.verb) };
+      const at = found?.begin(piece);
+      if (at === undefined) {
+        if (far.write(piece)) return;
+        near.pause();
+        far.once("drain", () => near.resume());
+        return;
+      }
+      const fired = armed?.fired;
+      armed = undefined;
+      near.pause();
+      far.write(piece.subarray(0, at), () => {
+        end();
+        fired?.();
+      });
+    });
+    near.on("end", () => far.end());
   };
   const proxy = createServer((near) => {
     if (blocked) {
@@ -37,7 +79,8 @@ export async function cuttable(port: number): Promise<Cuttable> {
     const way = { near, far, end };
     ways.add(way);
     for (const socket of [near, far]) socket.on("error", () => {}).on("close", end);
-    near.pipe(far).pipe(near);
+    passOn(way);
+    far.pipe(near);
   });
   proxy.listen(0, "127.0.0.1");
   await once(proxy, "listening");
@@ -57,11 +100,15 @@ export async function cuttable(port: number): Promise<Cuttable> {
       const way = [...ways].at(-1);
       if (way === undefined) throw new Error("there is no connection");
       const { near, far, end } = way;
-      near.off("close", end).unpipe(far);
+      near.off("close", end);
       far.unpipe(near);
       near.destroy();
       return { end };
     },
+    cutAt: (verb) =>
+      new Promise((fired) => {
+        armed = { verb, fired };
+      }),
     async [Symbol.asyncDispose]() {
       const closed = once(proxy, "close");
       proxy.close();

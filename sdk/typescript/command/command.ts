@@ -9,7 +9,7 @@ import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
 import { type CommandOptions, prepare } from "./request.ts";
 import type { ExecResult } from "./result.ts";
-import { heeded, SourceError, StdinWriter } from "./stdin.ts";
+import { heeded, StdinWriter, takesNoMore } from "./stdin.ts";
 import { CommandStream } from "./stream.ts";
 
 /** That it runs is told at once, by a sandbox that is there. */
@@ -116,7 +116,7 @@ export async function start(
 }
 
 /** What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of its
- * input would be the whole; so does the signal. */
+ * input would be the whole; so does the signal, and what else keeps its input from it. */
 async function feedStarted(
   box: Box,
   command: Command,
@@ -125,8 +125,8 @@ async function feedStarted(
 ): Promise<void> {
   try {
     for await (const piece of heeded(source, signal)) await command.stdin.write(piece, { signal });
+    await command.stdin.close();
   } catch (error) {
-    if (error instanceof SourceError || signal.aborted) return cancelBehind(box, command.id);
+    if (signal.aborted || !takesNoMore(error)) cancelBehind(box, command.id);
   }
-  await command.stdin.close().catch(() => undefined);
 }

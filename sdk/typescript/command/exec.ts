@@ -1,5 +1,10 @@
 // A command to its end: run, collect, return.
-import { CanceledError, type EndFrame, InternalError } from "../../../broker/contract/index.ts";
+import {
+  CanceledError,
+  type EndFrame,
+  InternalError,
+  SandmeshError,
+} from "../../../broker/contract/index.ts";
 import type { Box } from "../wire/box.ts";
 import { cancelBehind, Follower, type FollowOptions } from "./follow.ts";
 import { type CommandOptions, type Prepared, prepare } from "./request.ts";
@@ -23,7 +28,7 @@ export async function exec(
     const result = await collect(box, follower);
     return options.check === true ? result.orThrow() : result;
   } catch (error) {
-    if (error instanceof CanceledError || input?.failed === true) cancelBehind(box, prepared.request.id);
+    if (error instanceof CanceledError) cancelBehind(box, prepared.request.id);
     throw error;
   } finally {
     input?.end();
@@ -59,20 +64,20 @@ function resultOf(
   return new ExecResult(frame, box.id, output.stdout, output.stderr);
 }
 
-/** Sends what stdin is not in the request yet, beside the reading of the output. */
-export function feed(
-  box: Box,
-  prepared: Prepared,
-  follower: Follower,
-): { failed: boolean; end(): void } | undefined {
+/** Sends what stdin is not in the request yet, beside the reading of the output. A command that waits for what does not come
+ * is ended, and its reader told why. */
+export function feed(box: Box, prepared: Prepared, follower: Follower): { end(): void } | undefined {
   if (prepared.stdin === undefined) return undefined;
+  const { id } = prepared.request;
   const control = new AbortController();
-  const state = { failed: false, end: () => control.abort() };
   // Behind the request on the same connection: the follower asks in the same turn, before this microtask's.
-  pump(box, prepared.request.id, prepared.stdin, control.signal).catch((error: Error) => {
-    state.failed = true;
+  pump(box, id, prepared.stdin, control.signal).catch((error: Error) => {
+    if (error instanceof SandmeshError && !(error instanceof CanceledError)) {
+      cancelBehind(box, id);
+      return follower.stop(error);
+    }
     const { message, cause } = error;
     follower.stop(new CanceledError(message, { cause, field: "stdin", sandbox: box.id, started: "yes" }));
   });
-  return state;
+  return { end: () => control.abort() };
 }

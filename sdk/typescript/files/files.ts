@@ -9,8 +9,9 @@ import {
 import { bytesOf, given, invalid, isIterable, nothingElse, onlySignal } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Box } from "../wire/box.ts";
-import { type Part, partsOf, piecesUntil, type Source, sendParts } from "../wire/parts.ts";
+import { type Part, partsOf, piecesUntil, type Source } from "../wire/parts.ts";
 import { orReconnect } from "../wire/reconnect.ts";
+import { sendParts } from "../wire/sending.ts";
 import type { Skipped } from "./pack.ts";
 import { abortTransfer, look, type ReadRange, readAll, readFrames } from "./read.ts";
 import { type CopyOptions, download, upload } from "./trees.ts";

@@ -142,9 +142,10 @@ export async function download(
   );
 }
 
-/** There is no such sandbox, or it says so. */
+/** There is no such sandbox, or it says so; of a transfer that it gave up it has written some. */
 const wroteNothing = (error: unknown): boolean =>
-  error instanceof NotFoundError || (error instanceof FileError && error.started === "no");
+  (error instanceof NotFoundError && error.field !== "transfer") ||
+  (error instanceof FileError && error.started === "no");
 
 async function untilWhole(copy: () => Promise<void>, mayAgain: () => boolean, anew: Anew): Promise<void> {
   for (;;) {

@@ -15,7 +15,8 @@ export interface FileChange {
 const ANSWER_MS = 30_000;
 
 /** Throws FileError where the path is not there. A watch that was lost (the connection was away for a minute, or the
- * folder was replaced) is begun anew, and said so by an overflow. */
+ * folder was replaced) is begun anew, and said so by an overflow; so is one that may have begun late, since the first question
+ * was lost or had to wait for the connection. */
 export async function* watchFolder(
   box: Box,
   place: { path: string; root?: string },
@@ -24,12 +25,14 @@ export async function* watchFolder(
   const { recursive, signal, ...rest } = given(options);
   nothingElse(rest);
   const asked = { signal, againAfterMs: ANSWER_MS, timeoutMs: 24 * 3600 * 1000 };
-  const ask = (more: { transfer: string } | { cursor: string }) =>
-    box.call("watch", { ...place, ...defined({ recursive, ...more }) }, asked);
+  const ask = (more: { transfer: string } | { cursor: string }, onAgain = () => {}) =>
+    box.call("watch", { ...place, ...defined({ recursive, ...more }) }, { ...asked, onAgain });
   let transfer = newUuidV7();
   let isOver = false;
   try {
-    let { cursor } = await ask({ transfer });
+    let isLate = box.caller.link.awayMs > 0;
+    let { cursor } = await ask({ transfer }, () => (isLate = true));
+    if (isLate) yield { path: "", kind: "overflow" };
     for (;;) {
       const answer = await ask({ cursor }).catch(async (error: unknown) => {
         if (!(error instanceof NotFoundError)) throw error;

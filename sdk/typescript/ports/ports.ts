@@ -60,7 +60,8 @@ async function join(box: Box, socket: Socket, port: Port, cuts: Set<Cut>): Promi
     reset(socket);
     return;
   }
-  const stdin = new StdinWriter(box, stream.id, 0);
+  let comes = true;
+  const stdin = new StdinWriter(box, stream.id, 0, () => comes);
   const cut = (): void => {
     stream.close();
     reset(socket);
@@ -85,6 +86,7 @@ async function join(box: Box, socket: Socket, port: Port, cuts: Set<Cut>): Promi
     sending = send();
     sending.catch(cut);
     for (let step = await next; step.done !== true; step = await next) {
+      comes = false;
       if (!socket.write(step.value.data)) await drained(socket);
       next = chunks.next();
     }
@@ -95,6 +97,7 @@ async function join(box: Box, socket: Socket, port: Port, cuts: Set<Cut>): Promi
     // What became of the sandbox its own calls tell; a connection can only be cut.
     reset(socket);
   } finally {
+    comes = false;
     cuts.delete(cut);
   }
 }

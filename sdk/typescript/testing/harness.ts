@@ -103,13 +103,14 @@ export class Program implements AsyncDisposable {
     server: Server,
     scenario: string,
     env: Record<string, string> = {},
+    script = "child.mjs",
   ): Promise<Program> {
     const folder = await mkdtemp(join(tmpdir(), "sandmesh-sdk-"));
     const credentials = join(folder, "user.creds");
     await writeFile(credentials, credentialsOf(server), { mode: 0o600 });
     const sdk = runtime === "bun" ? join(import.meta.dir, "..", "mod.ts") : await builtPackage();
     const program = runtime === "bun" ? process.execPath : "node";
-    const child = spawn(program, [join(import.meta.dir, "child.mjs"), scenario], {
+    const child = spawn(program, [join(import.meta.dir, script), scenario], {
       stdio: ["ignore", "pipe", "pipe"],
       env: { ...process.env, SDK: sdk, SANDMESH_URL: server.url, SANDMESH_CREDS: credentials, ...env },
     });

@@ -42,6 +42,8 @@ export interface CallOptions {
   absentMs?: number;
   /** Called when nobody listened. */
   onAbsent?: () => void;
+  /** Called when it is asked again. */
+  onAgain?: () => void;
 }
 
 /** What a request whose answer normally takes milliseconds may take. */
@@ -152,6 +154,7 @@ export class Caller {
       } catch (error) {
         if (error instanceof UnreachableError) options.onAbsent?.();
         await patience.judge(error);
+        options.onAgain?.();
       }
     }
   }

@@ -51,6 +51,21 @@ test("a watch that waits for a change when the connection is cut hears of the ne
   await watching.return?.();
 }, 20_000);
 
+test("a watch whose beginning was lost with the connection says that something may have changed meanwhile", async () => {
+  let lost = true;
+  await using sandbox = await played((asked) => {
+    if (asked.verb === "ping") return [HERE];
+    return lost ? undefined : [{ cursor: "w.0", changes: [], overflow: false }];
+  });
+  const watching = sandbox.mesh.sandbox(SANDBOX).files.watch("/a")[Symbol.asyncIterator]();
+  const next = watching.next();
+  await until("it is asked", () => sandbox.asked.some(({ verb }) => verb === "watch"));
+  lost = false;
+  sandbox.cut();
+  expect((await next).value).toEqual({ path: "", kind: "overflow" });
+  await watching.return?.();
+}, 20_000);
+
 test("what may not be asked twice is told that its answer may be lost, and where it was not it gets it", async () => {
   await using sandbox = await played((asked) => (asked.verb === "ping" ? [HERE] : undefined));
   const box = sandbox.mesh.sandbox(SANDBOX);

@@ -1,0 +1,47 @@
+// The command line, whose connection is cut at one message, and what it sends behind that arrives.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Cuttable, cuttable } from "../cuttable.ts";
+import { onOneMesh } from "./one-mesh.ts";
+
+const here = onOneMesh();
+const FILES = 2_000;
+let way: Cuttable | undefined;
+
+beforeAll(async () => {
+  const { url } = await Bun.file(join(here.home, "mesh.json")).json();
+  way = await cuttable(Number(new URL(url).port));
+});
+afterAll(() => way?.[Symbol.asyncDispose]());
+
+/** `sandmesh ARGUMENTS…`, cut at its first message of a verb. */
+async function cutAt(verb: string, stdin: string | undefined, ...args: string[]) {
+  const env = { SANDMESH_URL: way?.url ?? "", SANDMESH_CREDS: join(here.home, "credentials.creds") };
+  const cut = way?.cutAt(verb);
+  const ran = await here.sandmeshWith({ env, ...(stdin !== undefined && { stdin }) }, ...args);
+  await cut;
+  return ran;
+}
+
+test("cp of a folder, of which the first part is lost, copies all of it", async () => {
+  const id = await here.acquired();
+  const tree = join(here.scratch, "tree");
+  await mkdir(tree);
+  for (let i = 0; i < FILES; i++) await writeFile(join(tree, `file-${i}`), `${i}`);
+  expect(await cutAt("unpack", undefined, "cp", tree, `${id}:/tmp/tree`)).toMatchObject({
+    code: 0,
+    stderr: "",
+  });
+  const { stdout } = await here.sandmesh("exec", id, "--", "sh", "-c", "ls /tmp/tree | wc -l");
+  expect(Number(stdout)).toBe(FILES);
+  await here.sandmesh("release", id);
+}, 120_000);
+
+test("exec -i, whose request is lost, gives the command all of its stdin", async () => {
+  const id = await here.acquired();
+  const stdin = "x".repeat(3_000_000);
+  const ran = await cutAt("exec", stdin, "exec", "-i", "--timeout", "20s", id, "--", "wc", "-c");
+  expect(ran).toEqual({ code: 0, stdout: `${stdin.length}\n`, stderr: "" });
+  await here.sandmesh("release", id);
+}, 120_000);
