@@ -103,8 +103,9 @@ export class Dispatch {
 
   #credit(message: Message): void {
     try {
-      const { token, stream, received, until } = parse(CreditRequest, message.data);
-      this.#flow.credit(token, stream, received, until);
+      const { token, stream, received, until, left } = parse(CreditRequest, message.data);
+      if (left) this.#flow.left(token);
+      else this.#flow.credit(token, stream, received, until);
     } catch (thrown) {
       const { sandbox, log } = this.#context;
       log.warn({ sandbox, error: thrown instanceof Error ? thrown.message : "" }, "a malformed credit");

@@ -173,7 +173,7 @@ class Download implements CreditTaker {
     for (;;) {
       if (this.#stopped !== undefined) throw this.#stopped;
       const wanted = Math.min(max, this.#window.until - this.#window.sent);
-      const room = wanted > 0 ? this.#flow.take(wanted, this.#again) : 0;
+      const room = wanted > 0 ? this.#flow.take(wanted, this.#window, this.#again) : 0;
       if (room > 0) return room;
       this.#context.deadlines.set(this.#stall, STALL_MS);
       await new Promise<void>((wake) => {
@@ -203,8 +203,11 @@ class Download implements CreditTaker {
   }
 
   #stalled(): void {
-    this.#stopped = givenUp();
-    this.#wake?.();
+    this.stop();
+  }
+
+  left(): void {
+    this.stop();
   }
 
   stop(): void {

@@ -2,7 +2,9 @@
 import type { OutputStream } from "../contract/index.ts";
 
 /** Of one connection, all streams together; so that many readers with much credit do not overrun the server, which
- * drops a connection that it cannot write 64 MB to. */
+ * drops a connection that it cannot write 64 MB to. What a reader needs to go on it gets beyond that (`Window.least`):
+ * of some readers that take nothing, left without a word or only slow, 16 MiB would be used up, and all others stand
+ * still for as long as they are waited for. */
 const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
 
 export type StreamName = OutputStream | "data";
@@ -10,6 +12,8 @@ export type StreamName = OutputStream | "data";
 export interface CreditTaker {
   /** `received` and `until` are offsets; doubled and old ones do nothing. */
   credit(stream: StreamName, received: number, until: number): void;
+  /** It reads no more, and waits for no answer. */
+  left(): void;
   /** The connection was lost and is back: what was on its way may not have arrived. */
   returned?(): void;
 }
@@ -28,13 +32,10 @@ export class Flow {
     return this.#used;
   }
 
-  get readers(): number {
-    return this.#readers.size;
-  }
-
-  /** Takes up to `wanted` bytes of the budget; 0 where it is used up, and then `again` is called when some is back. */
-  take(wanted: number, again: () => void): number {
-    const granted = Math.min(wanted, this.#max - this.#used);
+  /** Takes up to `wanted` bytes of the budget for a stream; 0 where it is used up, and then `again` is called when some
+   * is back. */
+  take(wanted: number, { least, inFlight }: Window, again: () => void): number {
+    const granted = Math.min(wanted, Math.max(this.#max - this.#used, least - inFlight));
     if (granted <= 0) {
       this.#waiting.add(again);
       return 0;
@@ -45,7 +46,7 @@ export class Flow {
 
   give(bytes: number): void {
     this.#used -= bytes;
-    if (this.#waiting.size === 0 || bytes <= 0) return;
+    if (this.#waiting.size === 0 || bytes <= 0 || this.#used >= this.#max) return;
     // Each gets its turn in the order in which it came; who is still short enlists again.
     const waiting = this.#waiting;
     this.#waiting = new Set();
@@ -68,6 +69,10 @@ export class Flow {
     this.#readers.get(token)?.credit(stream, received, until);
   }
 
+  left(token: string): void {
+    this.#readers.get(token)?.left();
+  }
+
   returned(): void {
     for (const reader of [...this.#readers.values()]) reader.returned?.();
   }
@@ -81,6 +86,9 @@ export class Window {
   until: number;
   /** Offset up to which the reader has said that it has it. */
   received: number;
+  /** What may be on its way whatever others have: readers say how far they are when they have half of their credit, and
+   * go on by themselves then. */
+  readonly least: number;
   /** Offset up to which it no longer counts against the connection's budget. */
   #settled: number;
 
@@ -89,6 +97,7 @@ export class Window {
     this.received = from;
     this.#settled = from;
     this.until = from + credit;
+    this.least = Math.ceil(credit / 2);
   }
 
   /** What it has of the budget. */

@@ -61,15 +61,29 @@ test("memory that is used up is a hole that is known, not one that is filled by 
   expect([tail.start, Buffer.from(tail.slice(tail.start, 9)).toString()]).toEqual([2, "cde"]);
 });
 
-test("the budget of a connection is never overdrawn, and who waits for it is woken in order", () => {
+test("who wants more than it needs to go on waits for the budget of the connection, and is woken in order", () => {
   const flow = new Flow(10);
   const woken: string[] = [];
-  expect(flow.take(8, () => woken.push("x"))).toBe(8);
-  expect(flow.take(8, () => woken.push("x"))).toBe(2);
-  expect(flow.take(1, () => woken.push("a"))).toBe(0);
-  expect(flow.take(1, () => woken.push("b"))).toBe(0);
+  const greedy = new Window(0, 0);
+  expect(flow.take(8, greedy, () => woken.push("x"))).toBe(8);
+  expect(flow.take(8, greedy, () => woken.push("x"))).toBe(2);
+  expect(flow.take(1, greedy, () => woken.push("a"))).toBe(0);
+  expect(flow.take(1, greedy, () => woken.push("b"))).toBe(0);
   flow.give(3);
   expect([woken, flow.used]).toEqual([["a", "b"], 7]);
+});
+
+test("half of its credit a reader has whatever others hold, and no more; what is overdrawn wakes nobody", () => {
+  const flow = new Flow(10);
+  flow.take(10, new Window(0, 100), () => {});
+  const window = new Window(0, 7);
+  const woken: string[] = [];
+  window.sent = flow.take(9, window, () => {});
+  expect([window.sent, flow.take(9, window, () => woken.push("again"))]).toEqual([4, 0]);
+  flow.give(window.credit(3, 10));
+  expect([woken, flow.used, flow.take(9, window, () => {})]).toEqual([[], 11, 3]);
+  flow.give(5);
+  expect([woken, flow.used]).toEqual([["again"], 9]);
 });
 
 test("credit only grows: what is old, doubled or beyond what was sent changes nothing", () => {

@@ -130,8 +130,8 @@ export class StreamReader implements Listener, CreditTaker {
     const window = this.#windows[stream];
     const before = { until: window.until, received: window.received };
     this.#flow.give(window.credit(received, until));
-    const more = window.until > before.until;
-    if (more || window.received > before.received) this.#progress();
+    const more = window.until > before.until || window.received > before.received;
+    if (more) this.#progress();
     // First, while the connection holds nothing of what is let go of: its memory is used again for what comes.
     this.#command.regulate();
     if (more) this.#pump();
@@ -178,7 +178,7 @@ export class StreamReader implements Listener, CreditTaker {
       const offset = window.sent;
       const wanted = Math.min(unsent, max, window.until - offset);
       if (wanted <= 0) return true;
-      const length = this.#flow.take(wanted, this.#again);
+      const length = this.#flow.take(wanted, window, this.#again);
       if (length === 0) return true;
       window.sent = offset + length;
       const frame = { id: this.#command.id, stream, offset };
@@ -286,6 +286,11 @@ export class StreamReader implements Listener, CreditTaker {
   /** Whoever reads has asked anew, since his way was cut. Told all the same: the questions may have come in another order. */
   replaced(): void {
     if (!this.#over) this.#leave("a later question of the same reader took this one's place");
+  }
+
+  /** Its command goes on: who wants that to end cancels it. */
+  left(): void {
+    this.#close();
   }
 
   #leave(why: string): void {

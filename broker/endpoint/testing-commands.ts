@@ -10,6 +10,7 @@ export const MiB = 1024 * 1024;
 export const argv = ["x"];
 
 export interface Played extends Booted {
+  readonly server: TestServer;
   /** Whoever asks it. */
   readonly user: Link;
   /** The last of so many commands, as soon as they have begun. */
@@ -35,6 +36,9 @@ export function playedSandbox(more: Partial<EndpointOptions> = {}): Played {
   });
   afterEach(() => box.endpoint.close());
   return {
+    get server() {
+      return server;
+    },
     get user() {
       return user;
     },

@@ -113,8 +113,12 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
     },
   },
   "sandbox.credit.request": {
-    good: { "a step": { version: 1, token: "abc.1", stream: "stdout", received: 1, until: 1_048_577 } },
+    good: {
+      "a step": { version: 1, token: "abc.1", stream: "stdout", received: 1, until: 1_048_577 },
+      "a reader that is gone": { token: "abc.1", stream: "stdout", received: 1, until: 1, left: true },
+    },
     bad: {
+      "gone as text": [{ token: "t", stream: "stdout", received: 1, until: 1, left: "yes" }, "left"],
       "no token": [{ stream: "stdout", received: 0, until: 1 }, "token"],
       "a token too long": [{ token: "t".repeat(129), stream: "stdout", received: 0, until: 1 }, "token"],
       "a stream that is none": [{ token: "t", stream: "stdin", received: 0, until: 1 }, "stream"],

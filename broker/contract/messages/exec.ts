@@ -194,13 +194,22 @@ export const AttachRequest = v.object({
 
 /** `credit`, published without waiting for an answer: how far the reader has come and how far the daemon may go.
  * Both are offsets and only grow, so that a lost or doubled one does no harm. `token` is the reader's: the last
- * part of the reply subject of the exec, attach, read or pack that it is reading. */
+ * part of the reply subject of the exec, attach, read or pack that it is reading. Half of the first credit may be on its
+ * way whatever other readers have; more only as far as 16 MiB of all readers together are not. So who gives credit when
+ * he has half of it waits for no other reader. */
 export const CreditRequest = v.object({
   version: Version,
   token: v.pipe(v.string(), v.maxLength(128)),
   stream: v.picklist(["stdout", "stderr", "data"]),
   received: whole("Offset up to which all has arrived"),
   until: whole("Offset up to which may be sent"),
+  left: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description("The reader is gone: nothing more is sent to it, and no answer; the command goes on"),
+    ),
+    false,
+  ),
 });
 
 /** `stdin`: bytes at an offset; repeated ones are skipped, a gap is refused. Answered when the bytes are accepted

@@ -153,6 +153,20 @@ async def test_a_slow_reader_slows_the_command_down(local: Backend) -> None:
             assert isinstance((await stream.wait()).outcome, Canceled)
 
 
+@pytest.mark.limit(30)
+async def test_streams_that_were_left_or_are_not_read_on_keep_no_other_waiting(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        # The last of them would have waited for a minute: those before used up what may be on its way at once.
+        for _left in range(21):
+            async with box.stream("yes") as stream:
+                assert (await anext(aiter(stream))).data
+        async with contextlib.AsyncExitStack() as held, local.connect() as other:
+            for _held in range(20):
+                await anext(aiter(await held.enter_async_context(box.stream("yes"))))
+            for each in (box, other.sandbox(box.id)):
+                assert len((await each.exec("head -c 6000000 /dev/zero")).stdout) == 6_000_000
+
+
 async def test_what_a_source_of_stdin_has_given_reaches_the_command_while_the_source_waits(local: Backend) -> None:
     answers: asyncio.Queue[str] = asyncio.Queue()
     heard = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import nats
 import pytest
-from conftest import Backend
+from conftest import Backend, until_async
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -128,6 +128,50 @@ async def test_a_reader_that_was_given_up_for_its_slowness_reads_on(backend: Bac
         played.script = script
         assert (await box.exec("x")).stdout.bytes == b"abcdef"
         assert played.verbs() == ["exec", "attach"]
+
+
+async def test_who_leaves_a_command_s_output_says_so_and_who_has_all_of_it_does_not(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            if verb not in ("exec", "attach"):
+                return []
+            whole = request.get("shell") == "true"
+            return [chunk(request, 0, b"a"), end(request, totals=totals(1))] if whole else [chunk(request, 0, b"a")]
+
+        async def leave(stream: sandmesh.CommandStream) -> None:
+            async with stream:
+                await anext(aiter(stream))
+
+        async def begin_and_leave() -> None:
+            async with box.stream("yes"):
+                pass
+
+        async def cancel(running: asyncio.Future[Any]) -> None:
+            count = len(played.asked)
+            await until_async("the question", lambda: len(played.asked) > count)
+            running.cancel()
+            await asyncio.wait({running})
+
+        def gone() -> list[str]:
+            return [request["token"] for _verb, request in played.asked if request.get("left")]
+
+        played.script = script
+        await box.exec("true")
+        async with box.stream("true") as stream:
+            await stream.wait()
+        ways: list[Callable[[], Awaitable[None]]] = [
+            lambda: leave(box.stream("yes")),
+            lambda: leave(box.command(new_uuid7()).attach()),
+            begin_and_leave,
+            lambda: cancel(asyncio.ensure_future(box.exec("yes"))),
+            lambda: cancel(asyncio.ensure_future(box.command(new_uuid7()).wait())),
+        ]
+        for count, way in enumerate(ways, 1):
+            await way()
+            await until_async("it is told", lambda count=count: len(gone()) == count)
+        asked = [at for at, (verb, _request) in enumerate(played.asked) if verb in ("exec", "attach")]
+        assert gone() == [played.replies[at].split(".", 5)[5] for at in asked[2:]]
 
 
 async def test_bytes_that_come_again_are_acknowledged_again(backend: Backend) -> None:

@@ -15,6 +15,7 @@ import {
 import type { Message } from "../../../broker/link/link.ts";
 import type { Box } from "../wire/box.ts";
 import { ABSENT_MS } from "../wire/caller.ts";
+import { giveCredit, sayGone } from "../wire/credit.ts";
 import { mayBeLost, saying, startedNothing } from "../wire/lost.ts";
 import { pause } from "../wire/pause.ts";
 import { aboutCommand, LINK_TIMEOUT_MS, type Patience, Watch } from "../wire/watch.ts";
@@ -58,6 +59,8 @@ export class Follower {
   #absentSince: number | undefined;
   #waitMs = 50;
   #token = "";
+  /** The last question is answered in frames, of which the last has not come. */
+  #isRead = false;
   /** The token of the first question. */
   #reader: string | undefined;
   #creditBytes = CREDIT_BYTES;
@@ -90,9 +93,12 @@ export class Follower {
     this.#watch.stop(aboutCommand(error, this.#box.id, this.#started));
   }
 
-  /** Lets go of timers and listeners; `frames` does so by itself where it is read. */
+  /** Lets go of timers and listeners, and of the answer in the sandbox; `frames` does so by itself where it is read. */
   end(): void {
     this.#watch.end();
+    if (!this.#isRead) return;
+    this.#isRead = false;
+    sayGone(this.#box, this.#token);
   }
 
   /** Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame alone. */
@@ -104,7 +110,7 @@ export class Follower {
         if (frame.type !== "chunk") return;
       }
     } finally {
-      this.#watch.end();
+      this.end();
     }
   }
 
@@ -117,7 +123,7 @@ export class Follower {
         this.#open ??= this.#ask();
         const frame = await this.#read(this.#open);
         if (frame !== undefined) {
-          if (frame.type !== "chunk") this.#watch.end();
+          if (frame.type !== "chunk") this.end();
           return frame;
         }
         this.#open.close();
@@ -125,7 +131,7 @@ export class Follower {
         await this.#beforeNext();
       }
     } catch (error) {
-      this.#watch.end();
+      this.end();
       throw error instanceof SandmeshError ? aboutCommand(error, this.#box.id, this.#started) : error;
     }
   }
@@ -140,7 +146,10 @@ export class Follower {
         stream.reading = undefined;
         const { value: message, done } = await stream.answers.next();
         if (done === true) return undefined;
+        // What is no chunk is the last, an error among it.
+        this.#isRead = false;
         const frame = parseFrame(message.data);
+        this.#isRead = frame.type === "chunk";
         this.#hear();
         if (frame.type !== "chunk")
           return frame.type === "started" || this.#isWhole(frame) ? frame : undefined;
@@ -177,6 +186,7 @@ export class Follower {
     const subject = sandboxSubject(link.tenant, this.#box.id, verb);
     const stream = link.stream(this.#box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     this.#token = stream.token;
+    this.#isRead = "credit_bytes" in what && what.credit_bytes !== undefined;
     this.#reader ??= stream.token;
     this.#startedBefore = this.#started;
     if (this.#started === "no") this.#started = "unknown";
@@ -200,11 +210,7 @@ export class Follower {
     if (!now && received + credit - this.#granted[name] < credit / 2) return;
     const until = received + credit;
     this.#granted[name] = until;
-    const { link } = this.#box.caller;
-    link.publish(
-      sandboxSubject(link.tenant, this.#box.id, "credit"),
-      encode({ version: 1, token: this.#token, stream: name, received, until }),
-    );
+    giveCredit(this.#box, { token: this.#token, stream: name, received, until });
   }
 
   #isWhole(frame: EndFrame): boolean {

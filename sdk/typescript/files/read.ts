@@ -19,6 +19,7 @@ import { giveBlock } from "../../../broker/link/blocks.ts";
 import { onlyWellFormed } from "../arguments.ts";
 import { creditOf } from "../command/request.ts";
 import type { Box } from "../wire/box.ts";
+import { giveCredit } from "../wire/credit.ts";
 import { mayBeLost } from "../wire/lost.ts";
 import { pause, unlessAborted } from "../wire/pause.ts";
 import { LINK_TIMEOUT_MS, REASK_MS, Watch } from "../wire/watch.ts";
@@ -84,8 +85,7 @@ export async function* readFrames(
       }
       if (received + credit_bytes - until >= Math.min(MAX_CHUNK_BYTES, credit_bytes / 2)) {
         until = received + credit_bytes;
-        const credit = { version: 1, token: stream.token, stream: "data", received, until };
-        link.publish(sandboxSubject(link.tenant, box.id, "credit"), encode(credit));
+        giveCredit(box, { token: stream.token, stream: "data", received, until });
       }
     }
     watch.throwIfStopped();

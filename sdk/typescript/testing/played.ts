@@ -15,6 +15,8 @@ export interface Asked {
   reader: string | undefined;
   /** Where it is answered. */
   reply: string;
+  /** All of it. */
+  body: Record<string, unknown>;
 }
 
 /** `script` says what each question is answered with; where it is undefined, by nothing. */
@@ -23,8 +25,9 @@ export async function played(script: (asked: Asked) => Answer[] | undefined) {
   const daemon = await pool.server.connect(pool.server.sandboxCredentials("acme", SANDBOX));
   const asked: Asked[] = [];
   daemon.subscribe(`sbx.v1.acme.${SANDBOX}.*`, ({ subject, data, reply }) => {
-    const { id, transfer, reader } = decode(data) as { id: string; transfer?: string; reader?: string };
-    const one = { verb: subject.split(".").at(-1) ?? "", id, transfer, reader, reply: reply ?? "" };
+    const body = decode(data);
+    const { id, transfer, reader } = body as { id: string; transfer?: string; reader?: string };
+    const one = { verb: subject.split(".").at(-1) ?? "", id, transfer, reader, reply: reply ?? "", body };
     asked.push(one);
     if (reply !== undefined) for (const answer of script(one) ?? []) daemon.publish(reply, encode(answer));
   });

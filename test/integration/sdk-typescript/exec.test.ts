@@ -40,6 +40,25 @@ test("a shell line and an argv answer their outcome, and each stream's exact byt
   expect([argv.ok, argv.stdout.text, argv.stderr.bytes.length]).toEqual([true, "$HOME; *", 0]);
 });
 
+test("streams that were left, or that nobody reads on, keep no other of the sandbox waiting", async () => {
+  const sandbox = await box();
+  await using _ = sandbox.live;
+  const other = (await sandbox.live.connect()).sandbox(sandbox.id);
+  const first = async () => {
+    for await (const { data } of sandbox.stream("yes")) return data.length;
+    return 0;
+  };
+  // The last of them would have waited for a minute: those before used up what may be on its way at once.
+  for (let left = 0; left < 21; left++) expect(await first()).toBeGreaterThan(0);
+  const held = Array.from({ length: 20 }, () => sandbox.stream("yes")[Symbol.asyncIterator]());
+  for (const iterator of held) expect((await iterator.next()).done).toBe(false);
+  for (const each of [sandbox, other]) {
+    const { stdout } = await each.exec("head -c 6000000 /dev/zero");
+    expect(stdout.bytes.length).toBe(6_000_000);
+  }
+  for (const iterator of held) await iterator.return();
+}, 40_000);
+
 test("what the caller asked for arrives: folder, environment, stdin, merged streams", async () => {
   const sandbox = await box();
   await using _ = sandbox.live;

@@ -16,8 +16,11 @@ from ..errors import (
     UnreachableError,
 )
 from .caller import Caller, Target, nothing
+from .codec import encode
 from .news import hear_losses
+from .schema import limit
 from .silence import Silence
+from .subjects import sandbox_subject
 
 _PING_S = 5.0
 TICK_S = 0.5
@@ -50,6 +53,18 @@ class Lifeline:
         return lambda: self._waiting.discard(tell)
 
 
+# Of all streams of a connection together: the server drops one that it cannot write 64 MB to. (Each keeps what it has;
+# those that come later get less.)
+_ALL_CREDIT_BYTES = 32 * 1024 * 1024
+_LEAST_CREDIT_BYTES = 256 * 1024
+
+
+def credit_of(streams: int) -> int:
+    """The credit of one of ``streams``."""
+    share = _ALL_CREDIT_BYTES // max(1, streams)
+    return min(limit("default_credit_bytes"), max(_LEAST_CREDIT_BYTES, share))
+
+
 class Waiting(Protocol):
     def on_tick(self, now: float) -> None: ...
     def on_reconnect(self) -> None: ...
@@ -71,6 +86,11 @@ class Pulse:
 
     def discard(self, waiting: Waiting) -> None:
         self._waiting.discard(waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait on this connection."""
+        return len(self._waiting)
 
     def reconnected(self) -> None:
         for waiting in list(self._waiting):
@@ -160,12 +180,31 @@ class Box:
 
     def abort_transfer(self, transfer: str) -> None:
         """Lets the sandbox know that nobody waits for it any more. Where that does not arrive it finds out later."""
+        if self._may_begin():
+            self.caller.behind(self.call("abort_transfer", {"transfer": transfer}))
+
+    async def give_credit(self, token: str, stream: str, received: int, until: int, *, left: bool = False) -> None:
+        """How far the reader of that question is, and may be sent to. Answered by nothing."""
+        link = self.caller.link
+        message = {"version": 1, "token": token, "stream": stream, "received": received, "until": until}
+        if left:
+            message["left"] = True
+        await link.publish(sandbox_subject(link.tenant, self.id, "credit"), encode(message))
+
+    def say_gone(self, token: str) -> None:
+        """The reader of that question is: what was on its way to it would wait for credit, and its command for that,
+        for a minute. Where that does not arrive the sandbox finds out by itself."""
+        if self._may_begin() and self.lifeline.error is None:
+            # A daemon of before does nothing with these offsets, and knows no more.
+            self.caller.behind(self.give_credit(token, "stdout", 0, 0, left=True))
+
+    def _may_begin(self) -> bool:
         try:
             self.caller.throw_if_closed()
         except SandmeshError:
             # Also at the loop's end, where what is begun now would be left half-way, with a complaint of asyncio's.
-            return
-        self.caller.behind(self.call("abort_transfer", {"transfer": transfer}))
+            return False
+        return True
 
     def note(self, error: SandmeshError) -> None:
         """Lets the lifeline know where ``error`` says that the sandbox is not ours any more."""

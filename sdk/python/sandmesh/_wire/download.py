@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from ..errors import ConnectionError, DeadlineError, FileError, SandmeshError
 from .answers import AnswerStream
-from .box import Box
+from .box import Box, credit_of
 from .codec import encode, parse_frame
 from .ids import new_uuid7
 from .lost import may_be_lost
-from .schema import limit
 from .subjects import sandbox_subject
 
 # No frame for this long: the sandbox is asked whether it is there, and the rest is asked for again.
@@ -65,7 +64,7 @@ class _Attempt:
     def __init__(self, box: Box, verb: str, request: dict[str, Any]) -> None:
         self._box = box
         self._verb = verb
-        self._credit = limit("default_credit_bytes")
+        self._credit = credit_of(box.pulse.waiting)
         self._transfer = new_uuid7()
         self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": self._credit}
         self._request["transfer"] = self._transfer
@@ -131,12 +130,4 @@ class _Attempt:
         if until - self._granted < self._credit // 2:
             return
         self._granted = until
-        link = self._box.caller.link
-        message = {
-            "version": 1,
-            "token": stream.token,
-            "stream": "data",
-            "received": self._first + self.got,
-            "until": self._first + until,
-        }
-        await link.publish(sandbox_subject(link.tenant, self._box.id, "credit"), encode(message))
+        await self._box.give_credit(stream.token, "data", self._first + self.got, self._first + until)

@@ -20,12 +20,11 @@ from ..errors import (
     UnreachableError,
 )
 from .answers import AnswerStream
-from .box import Box
+from .box import Box, credit_of
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
 from .lost import may_be_lost, started_nothing
 from .progress import STREAMS, Frame, Progress
-from .schema import limit
 from .silence import Silence
 from .subjects import sandbox_subject
 
@@ -72,10 +71,12 @@ class Follower:
         self._patience = patience
         self._begun = time.monotonic()
         self._asking = False
-        self._credit_bytes = limit("default_credit_bytes")
+        self._credit_bytes = 0
         self._granted = dict.fromkeys(STREAMS, 0)
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
+        # Of the question that is answered in frames, of which the last has not come.
+        self._read_by: str | None = None
         # The token of the first question.
         self._reader: str | None = None
         self._first: asyncio.Future[AnswerStream] | None = None
@@ -99,6 +100,13 @@ class Follower:
         if first is not None and self._stream is None:
             with contextlib.suppress(SandmeshError):
                 (await first).close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody reads on: the sandbox lets go of the answer."""
+        token, self._read_by = self._read_by, None
+        if token is not None:
+            self._box.say_gone(token)
 
     def stop(self, error: SandmeshError) -> None:
         """Ends the following; ``frames`` raises ``error``."""
@@ -145,13 +153,18 @@ class Follower:
             unsubscribe()
             self._silence.end()
             self._box.pulse.discard(self)
+            self._leave()
 
     async def _read(self, stream: AnswerStream) -> AsyncGenerator[Frame, None]:
         """What one question is answered with; ends early where bytes are missing."""
         while True:
             body = await stream.next()
             self._throw_if_stopped()
+            # What is no chunk is the last, an error among it.
+            token, self._read_by = self._read_by, None
             frame = parse_frame(body)
+            if frame["type"] == "chunk":
+                self._read_by = token
             self._hear()
             if frame["type"] == "chunk":
                 if frame["stream"] not in STREAMS:
@@ -173,6 +186,7 @@ class Follower:
     async def _ask(self) -> AnswerStream:
         # Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
         next_ = self._progress.next
+        self._credit_bytes = credit_of(self._box.pulse.waiting)
         if self._exec is not None and not self._heard:
             verb, request = "exec", self._exec
         else:
@@ -181,11 +195,14 @@ class Follower:
                 "id": self._id,
                 "from_stdout": next_["stdout"],
                 "from_stderr": next_["stderr"],
-                "credit_bytes": self._credit_bytes,
+                "credit_bytes": 0,
             }
         # A detached one is not read.
-        if self._reader is not None and "credit_bytes" in request:
-            request = {**request, "reader": self._reader}
+        is_read = "credit_bytes" in request
+        if is_read:
+            request = {**request, "credit_bytes": self._credit_bytes}
+            if self._reader is not None:
+                request["reader"] = self._reader
         for name in STREAMS:
             self._granted[name] = next_[name] + self._credit_bytes
         link = self._box.caller.link
@@ -195,6 +212,7 @@ class Follower:
             self.started = "unknown"
         stream = await link.open(self._box.id, sandbox_subject(link.tenant, self._box.id, verb), body)
         self._reader = self._reader or stream.token
+        self._read_by = stream.token if is_read else None
         self._heard_now()
         return stream
 
@@ -217,15 +235,7 @@ class Follower:
         if self._stream is None or (until - self._granted[name] < self._credit_bytes // 2 and not now):
             return
         self._granted[name] = until
-        link = self._box.caller.link
-        message = {
-            "version": 1,
-            "token": self._stream.token,
-            "stream": name,
-            "received": received,
-            "until": until,
-        }
-        await link.publish(sandbox_subject(link.tenant, self._box.id, "credit"), encode(message))
+        await self._box.give_credit(self._stream.token, name, received, until)
 
     def _is_whole(self, end: Frame) -> bool:
         if self._progress.complete(end):
