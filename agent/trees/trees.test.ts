@@ -118,6 +118,53 @@ describe("glob", () => {
     }
   });
 
+  test("what finds nothing in its time says where to go on, and so each path comes once", async () => {
+    for (const path of ["a/b/c", "a/b-c", "a.b", "ab", "b/a", "b/b/x", "c"]) own.put(path);
+    own.renew({ lookMs: 0 });
+    const request = { signal: never, path: ".", hidden: false, limit: 1000 };
+    for (const [pattern, found] of [
+      ["**/x", ["b/b/x"]],
+      ["*", ["a", "a.b", "ab", "b", "c"]],
+      ["none", []],
+      ["b/**", ["b/a", "b/b", "b/b/x"]],
+    ] as const) {
+      const paths: string[] = [];
+      let page = await own.trees.glob({ ...request, pattern, cursor: "" });
+      for (; page.more; page = await own.trees.glob({ ...request, pattern, cursor: page.cursor as string })) {
+        expect(page.paths.length).toBeLessThan(2);
+        paths.push(...page.paths);
+      }
+      expect([pattern, paths]).toEqual([pattern, [...found]]);
+    }
+    // Who goes on by paths alone would take a page without one for the end.
+    const { paths, more } = await own.trees.glob({ ...request, pattern: "**/x" });
+    expect([paths, more]).toEqual([["b/b/x"], true]);
+  });
+
+  test("a search in files of which none matches ends in its time, too, and says that there may be more", async () => {
+    for (const path of ["a/b/c", "a/b-c", "c"]) own.put(path, "needle");
+    own.renew({ lookMs: 0 });
+    expect(await search("needle", { files: "**/*.none" })).toEqual({ matches: [], more: true });
+  });
+
+  test("beside a pattern's folders, and below its depth, nothing is looked at", async () => {
+    for (const path of ["a/b/c", "a/e", "d/e/f"]) own.put(path);
+    own.renew({ lookMs: 0 });
+    const asked = { signal: never, path: ".", hidden: false, limit: 1000 };
+    for (const [pattern, looked] of [
+      ["a/*", ["a", "a/b", "a/e", "d"]],
+      ["none", ["a", "d"]],
+      ["d/**", ["a", "d", "d/e", "d/e/f"]],
+    ] as const) {
+      const cursors: string[] = [];
+      for (let cursor: string | undefined = ""; cursor !== undefined; ) {
+        if (cursor !== "") cursors.push(cursor);
+        cursor = (await own.trees.glob({ ...asked, pattern, cursor })).cursor;
+      }
+      expect([pattern, cursors]).toEqual([pattern, [...looked]]);
+    }
+  });
+
   test("a symlink to a folder above makes no endless tree, and is told", async () => {
     own.put("d/f");
     symlinkSync("..", join(own.root, "d/up"));
@@ -197,7 +244,7 @@ describe("who takes it back", () => {
     const working = [
       own.trees.hash("endless", signal),
       own.trees.search({ path: "endless", text: "x", ignoreCase: false, hidden: false, limit: 1, signal }),
-      own.trees.glob({ path: "/", pattern: "none", hidden: true, limit: 1, signal }),
+      own.trees.glob({ path: "/", pattern: "**/none", hidden: true, limit: 1, signal }),
     ];
     await Bun.sleep(0);
     expect(await Promise.all(working.map(canceled))).toEqual(["canceled", "canceled", "canceled"]);

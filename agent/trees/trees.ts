@@ -13,13 +13,14 @@ import { type Ground, groundBeneath, namesFolder, openGround, withEntry } from "
 import { openFile, refusePipes } from "../files/open.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Folders } from "../native/folders.ts";
+import { scopeOf } from "./scope.ts";
 import { type Match, searchFile } from "./search.ts";
 import { walk } from "./walk.ts";
 import { Watches } from "./watches.ts";
 
 const PART_BYTES = 1024 * 1024;
-/** A search or glob that found less by then answers what it has, and that there is more. */
-const MAX_TIME_MS = 20_000;
+/** A search or glob that is not through by then answers what it has, and that there may be more. */
+const LOOK_MS = 20_000;
 /** Of an answer's texts: with what encoding adds it stays far below the 1 MiB of a message. */
 const MAX_ANSWER_CHARACTERS = 256 * 1024;
 
@@ -29,6 +30,8 @@ export interface TreesOptions {
   engine: Engine;
   /** A watch that nobody asks for this long ends. */
   watchIdleMs?: number;
+  /** One answer of a search or glob ends after this, with what it has. */
+  lookMs?: number;
   /** What resolves paths beneath a root: the engine's, or component by component. */
   beneath?: Folders | "walk";
 }
@@ -37,13 +40,14 @@ export function createTrees({
   cwd,
   engine,
   watchIdleMs = 60_000,
+  lookMs = LOOK_MS,
   beneath = engine.folders,
 }: TreesOptions): Trees {
   const watches = new Watches(engine, watchIdleMs);
-  return treesOn(openGround(cwd), beneath === "walk" ? undefined : beneath, watches);
+  return treesOn(openGround(cwd), beneath === "walk" ? undefined : beneath, watches, lookMs);
 }
 
-function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches): Trees {
+function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches, lookMs: number): Trees {
   return {
     hash: (path, signal) =>
       withPath("hash", path, () => ground.target(path, (at) => hashFile(at, path, signal))),
@@ -51,18 +55,18 @@ function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches)
       withPath("set attributes of", attributes.path, () => setAttributes(ground, attributes)),
     glob: (request) =>
       withPath("glob in", request.path, () =>
-        ground.target(request.path, (root) => glob({ ...request, ground, root })),
+        ground.target(request.path, (root) => glob({ ...request, ground, root, lookMs })),
       ),
     search: (request) =>
       withPath("search in", request.path, () =>
-        ground.target(request.path, (root) => search({ ...request, ground, root })),
+        ground.target(request.path, (root) => search({ ...request, ground, root, lookMs })),
       ),
     watch: ({ path, recursive, transfer = newUuidV7(), signal }) =>
       withPath("watch", path, () => watches.begin({ ground, path, recursive, id: transfer, signal })),
     changes: ({ path, cursor, waitMs }) =>
       withPath("watch", path, () => watches.next(ground, path, cursor, waitMs)),
     endWatch: async (transfer) => watches.end(transfer),
-    beneath: (root) => treesOn(groundBeneath(ground, root, folders), folders, watches),
+    beneath: (root) => treesOn(groundBeneath(ground, root, folders), folders, watches, lookMs),
     close: () => watches.close(),
   };
 }
@@ -101,22 +105,31 @@ interface GlobOptions {
   pattern: string;
   hidden: boolean;
   after?: string;
+  cursor?: string;
   limit: number;
+  lookMs: number;
   signal: AbortSignal;
 }
 
+/** By a cursor a page may have no path, where nothing was found in its time. */
 async function glob(asked: GlobOptions): Promise<GlobAnswer> {
-  const { ground, root, pattern, hidden, after, limit, signal } = asked;
+  const { ground, root, pattern, hidden, limit, cursor, lookMs, signal } = asked;
+  const after = cursor ?? asked.after;
   const matcher = new Bun.Glob(pattern);
-  const until = performance.now() + MAX_TIME_MS;
+  const until = performance.now() + lookMs;
   const paths: string[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  const options = { ground, root, hidden, signal, ...(after === undefined ? {} : { after }) };
-  for await (const { path } of walk(options)) {
-    if (path === "" || !matcher.match(path)) continue;
-    room -= path.length;
-    if (paths.length === limit || room < 0 || performance.now() > until) return { paths, more: true };
-    paths.push(path);
+  let seen = after ?? "";
+  for await (const { path } of walk({ ground, root, hidden, after, enters: scopeOf(pattern), signal })) {
+    if (path === "") continue;
+    if (matcher.match(path)) {
+      room -= path.length;
+      if (paths.length === limit || room < 0) return { paths, more: true, cursor: seen };
+      paths.push(path);
+    }
+    seen = path;
+    if (performance.now() >= until && (cursor !== undefined || paths.length > 0))
+      return { paths, more: true, cursor: seen };
   }
   return { paths, more: false };
 }
@@ -130,16 +143,19 @@ interface SearchOptions {
   files?: string;
   hidden: boolean;
   limit: number;
+  lookMs: number;
   signal: AbortSignal;
 }
 
 async function search(options: SearchOptions): Promise<SearchAnswer> {
-  const { ground, root, hidden, limit, files, signal } = options;
+  const { ground, root, hidden, limit, files, lookMs, signal } = options;
   const matcher = files === undefined ? undefined : new Bun.Glob(files);
-  const until = performance.now() + MAX_TIME_MS;
+  const enters = files === undefined ? undefined : scopeOf(files);
+  const until = performance.now() + lookMs;
   const matches: Match[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  for await (const { path, reach, type } of walk({ ground, root, hidden, signal })) {
+  for await (const { path, reach, type } of walk({ ground, root, hidden, enters, signal })) {
+    if (performance.now() >= until) return { matches, more: true };
     const named = path === "";
     if ((type !== "file" && !named) || matcher?.match(path) === false) continue;
     const shown = named ? options.path : path;
@@ -155,7 +171,7 @@ async function search(options: SearchOptions): Promise<SearchAnswer> {
       if (named || signal.aborted) throw thrown;
       return true;
     });
-    if (!whole || performance.now() > until) return { matches, more: true };
+    if (!whole) return { matches, more: true };
   }
   return { matches, more: false };
 }

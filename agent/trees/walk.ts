@@ -19,7 +19,9 @@ export interface WalkOptions {
   /** Also names that begin with a dot. */
   hidden: boolean;
   /** A path that was found before: go on behind it. */
-  after?: string;
+  after?: string | undefined;
+  /** Whether to look into a folder of this name, so many folders below the root (from 0); default: all. */
+  enters?: ((name: string, depth: number) => boolean) | undefined;
   signal: AbortSignal;
 }
 
@@ -69,7 +71,7 @@ async function* walkFolder(
     // The page before ended at this one, or below it.
     const passed = name === first;
     if (!passed) yield found;
-    if (found.type !== "dir" || depth >= MAX_DEPTH) continue;
+    if (found.type !== "dir" || depth >= MAX_DEPTH || options.enters?.(name, depth) === false) continue;
     const same = await options.below.stat(found.path).then(
       (stats) => stats.isDirectory() && stats.dev === options.device,
       () => false,

@@ -128,6 +128,7 @@ export interface Trees {
     pattern: string;
     hidden: boolean;
     after?: string;
+    cursor?: string;
     limit: number;
     signal: AbortSignal;
   }): Promise<GlobAnswer>;

@@ -215,10 +215,14 @@ function treeHandlers({ executor, looks }: Services) {
           ...(mtime_ms === undefined ? {} : { mtimeMs: mtime_ms }),
         })
         .then(() => DONE),
-    glob: ({ path, root, pattern, hidden, after, limit, transfer }, reply) =>
-      looks.run(reply, transfer, (signal) =>
-        trees(root).glob({ path, pattern, hidden, limit, signal, ...(after === undefined ? {} : { after }) }),
-      ),
+    glob: ({ path, root, pattern, hidden, after, cursor, limit, transfer }, reply) =>
+      looks.run(reply, transfer, (signal) => {
+        const from = {
+          ...(after === undefined ? {} : { after }),
+          ...(cursor === undefined ? {} : { cursor }),
+        };
+        return trees(root).glob({ path, pattern, hidden, limit, signal, ...from });
+      }),
     search: ({ path, root, text, ignore_case: ignoreCase, files, hidden, limit, transfer }, reply) =>
       looks.run(reply, transfer, (signal) => {
         const asked = { path, text, ignoreCase, hidden, limit, signal };

@@ -34,16 +34,23 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.glob.request": {
     good: {
       plain: { path, pattern: "**/*.py" },
+      "the first page": { path, pattern: "*", cursor: "" },
+      "the next one": { path, pattern: "*", cursor: "b/c" },
       "the next page": { path: ".", root: "/work", pattern: "*", hidden: true, after: "b/c", limit: 10 },
     },
     bad: {
       ...badFence({ path, pattern: "*" }),
       "no pattern": [{ path }, "pattern"],
       "too many": [{ path, pattern: "*", limit: 1001 }, "limit"],
+      "a cursor of a number": [{ path, pattern: "*", cursor: 1 }, "cursor"],
     },
   },
   "sandbox.glob.answer": {
-    good: { none: { paths: [], more: false }, some: { paths: ["a", "ä/b"], more: true } },
+    good: {
+      none: { paths: [], more: false },
+      some: { paths: ["a", "ä/b"], more: true },
+      "none yet": { paths: [], more: true, cursor: "a/b" },
+    },
     bad: { "a number for a path": [{ paths: [1], more: false }, "paths.0"] },
   },
   "sandbox.search.request": {

@@ -39,7 +39,8 @@ const Pattern = text(
 /** Of one answer; what has more is asked for in pages. */
 const Limit = v.optional(whole("At most", 1000, 1), 1000);
 
-/** `glob`: paths below a folder, in order, in pages. Symlinks are told and not followed; other file systems that are
+/** `glob`: paths below a folder, in order, in pages. One ends after 20 s, too: by `cursor`, which none but an empty one
+ * begins, it may have no path then; by `after` alone it has one, however long that takes. Symlinks are told and not followed; other file systems that are
  * mounted below are left out. */
 export const GlobRequest = v.object({
   version: Version,
@@ -49,12 +50,16 @@ export const GlobRequest = v.object({
   pattern: Pattern,
   hidden: v.optional(v.pipe(v.boolean(), v.description("Also names that begin with a dot")), false),
   after: v.optional(v.pipe(v.string(), v.description("A path of the last page; those behind it"))),
+  cursor: v.optional(
+    v.pipe(v.string(), v.description("Of the answer before, or empty: pages may be without a path")),
+  ),
   limit: Limit,
   transfer: LookTransfer,
 });
 export const GlobAnswer = v.object({
   paths: v.pipe(v.array(v.string()), v.description("Below the folder")),
   more: v.boolean(),
+  cursor: v.optional(v.pipe(v.string(), v.description("Where there is more: from where on"))),
 });
 export type GlobAnswer = v.InferOutput<typeof GlobAnswer>;
 

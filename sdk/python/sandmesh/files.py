@@ -237,12 +237,17 @@ class Files:
         paths: builtins.list[str] = []
         request: dict[str, Any] = {**self._beneath, "path": folder, "pattern": pattern, "hidden": hidden}
         check_arguments("sandbox.glob.request", request, path="folder")
+        since = {"cursor": ""}
         while True:
-            page = await self._look("glob", request, again_after=_LOOK_S, timeout=_LOOK_S)
+            page = await self._look("glob", {**request, **since}, again_after=_LOOK_S, timeout=_LOOK_S)
             paths += page["paths"]
-            if not page["more"] or not page["paths"]:
+            if page["more"] and "cursor" in page:
+                since = {"cursor": page["cursor"]}
+            elif page["more"] and page["paths"]:
+                # A daemon of before knows no cursor.
+                since = {"after": paths[-1]}
+            else:
                 return paths
-            request["after"] = paths[-1]
 
     async def search(
         self,

@@ -174,6 +174,23 @@ async def test_who_leaves_a_command_s_output_says_so_and_who_has_all_of_it_does_
         assert gone() == [played.replies[at].split(".", 5)[5] for at in asked[2:]]
 
 
+async def test_a_page_without_a_path_is_not_taken_for_a_glob_s_end(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        pages: list[dict[str, Any]] = [
+            {"paths": [], "more": True, "cursor": "a"},
+            {"paths": ["b"], "more": True, "cursor": "c"},
+            # Of a daemon that gives no cursor.
+            {"paths": ["d"], "more": True},
+            {"paths": [], "more": False},
+        ]
+        played.script = lambda verb, request: [pages.pop(0)] if verb == "glob" else []
+        assert await box.files.glob("**/x") == ["b", "d"]
+        asked = [
+            {name: request[name] for name in ("cursor", "after") if name in request} for _, request in played.asked
+        ]
+        assert asked == [{"cursor": ""}, {"cursor": "a"}, {"cursor": "c"}, {"after": "d"}]
+
+
 async def test_bytes_that_come_again_are_acknowledged_again(backend: Backend) -> None:
     async with play(backend) as (played, box):
 

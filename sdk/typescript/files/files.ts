@@ -269,15 +269,18 @@ export class Files {
     const { folder: path = ".", hidden, signal, ...rest } = given(options);
     nothingElse(rest);
     const paths: string[] = [];
-    for (let after: string | undefined; ; ) {
-      const request = { ...this.#beneath, ...defined({ path, pattern, hidden, after }) };
-      const asked = { signal, againAfterMs: LOOK_MS };
+    for (let from: { cursor?: string; after?: string } = { cursor: "" }; ; ) {
+      const request = { ...this.#beneath, ...defined({ path, pattern, hidden }), ...from };
+      const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
       const page = await look(this.#box, (transfer) =>
         this.#box.call("glob", { ...request, transfer }, asked),
       );
       paths.push(...page.paths);
-      after = page.paths.at(-1);
-      if (!page.more || after === undefined) return paths;
+      const { more, cursor } = page;
+      const after = page.paths.at(-1);
+      if (!more || (cursor ?? after) === undefined) return paths;
+      // A daemon of before knows no cursor.
+      from = defined(cursor === undefined ? { after } : { cursor });
     }
   }
 
