@@ -12,7 +12,7 @@ from ._wire.follow import Follower, Patience
 from ._wire.ids import check_uuid7, cut, new_uuid7
 from ._wire.parts import Source, split
 from ._wire.schema import limit
-from .errors import CanceledError, InternalError, InvalidRequestError
+from .errors import InternalError, InvalidRequestError, SandmeshError
 from .results import ExecResult, result_of
 from .stdin import Input, feed
 from .units import Seconds, Size, milliseconds, plain, size_bytes, time_limit
@@ -111,7 +111,13 @@ class Prepared:
         """Sends what stdin is not in the request, beside the reading of the output."""
         if self.stdin is None:
             return None
-        return feed(box, self.id, self.stdin, follower.begin(), follower.stop)
+
+        def fail(error: SandmeshError) -> None:
+            # Half of its input is not to be taken for the whole.
+            follower.stop(error)
+            cancel_behind(box, self.id)
+
+        return feed(box, self.id, self.stdin, follower.begin(), follower, fail)
 
 
 def _program(command: object) -> dict[str, Any]:
@@ -138,7 +144,7 @@ async def run(box: Box, command: CommandLine, check: bool, options: CommandOptio
     try:
         result = await collect(box, follower)
         return result.check() if check else result
-    except (asyncio.CancelledError, KeyboardInterrupt, CanceledError):
+    except (asyncio.CancelledError, KeyboardInterrupt):
         cancel_behind(box, prepared.id)
         raise
     finally:

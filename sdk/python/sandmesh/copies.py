@@ -108,8 +108,10 @@ async def _send(
 
 
 def _wrote_nothing(error: BaseException) -> bool:
-    """There is no such sandbox, or it says so."""
-    return isinstance(error, NotFoundError) or (isinstance(error, FileError) and error.started == "no")
+    """There is no such sandbox, or it says so. (A transfer that is not there any more has been.)"""
+    if isinstance(error, NotFoundError):
+        return error.field != "transfer"
+    return isinstance(error, FileError) and error.started == "no"
 
 
 async def download(

@@ -15,7 +15,7 @@ from ._wire.download import download_frames
 from ._wire.ids import new_uuid7
 from ._wire.parts import Source, parts_of, send_parts, source_of
 from .copies import Skipped, download, upload
-from .errors import FileError, InvalidRequestError, NotFoundError
+from .errors import FileError, InternalError, InvalidRequestError, NotFoundError
 
 Content = Union[str, bytes, Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]  # noqa: UP007
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "char", "block"]
@@ -157,7 +157,9 @@ class Files:
 
         async def send(offset: int, data: bytes, last: bool) -> None:
             part = {**options, "transfer": transfer, "offset": offset, "data": data, "last": last}
-            await self._box.call(verb, part)
+            answer = await self._box.call(verb, part)
+            if last and not answer["done"]:
+                raise InternalError("the last part was taken, and the transfer is not done", sandbox=self._box.id)
 
         try:
             return await send_parts(parts_of(source, "content"), send)
@@ -271,15 +273,24 @@ class Files:
 
     async def watch(self, path: str, *, recursive: bool = True) -> AsyncGenerator[FileChange, None]:
         """What changes below a folder, from the first step of the loop on. ``overflow``: more changed than could be
-        remembered; look for yourself."""
+        remembered, or the connection was cut before it was known to be watched; look for yourself."""
         request: dict[str, Any] = {**self._beneath, "path": path, "recursive": recursive}
+        late = not self._box.caller.link.connected
 
         async def ask(more: dict[str, Any]) -> dict[str, Any]:
-            return await self._box.call("watch", {**request, **more}, again_after=_WATCH_S, timeout=_FOREVER_S)
+            return await self._box.call(
+                "watch", {**request, **more}, again_after=_WATCH_S, timeout=_FOREVER_S, on_again=was_late
+            )
+
+        def was_late() -> None:
+            nonlocal late
+            late = True
 
         transfer = new_uuid7()
         try:
             answer = await ask({"transfer": transfer})
+            if late:
+                yield FileChange("", "overflow")
             while True:
                 try:
                     answer = await ask({"cursor": answer["cursor"]})

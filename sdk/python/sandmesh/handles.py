@@ -17,7 +17,7 @@ from ._wire.opening import leave_block
 from ._wire.parts import Source, SourceError
 from .errors import NotFoundError, SandboxLostError, SandmeshError, UnknownCommandError
 from .results import CommandEnd, ExecResult
-from .stdin import StdinWriter, input_parts
+from .stdin import StdinWriter
 from .streams import CommandStream, attach_stream
 from .units import Seconds, time_limit
 
@@ -97,17 +97,14 @@ async def start(
 
 
 async def _feed(box: Box, command: Command, source: Source) -> None:
-    """What the command does not take is lost, as with a pipe. A source that fails ends the command, for which half of
-    its input would be the whole."""
+    """What the command does not take is lost, as with a pipe. A source that fails, or what cannot be delivered, ends
+    the command, for which half of its input would be the whole, or which would wait for the rest for ever."""
     try:
-        async for _offset, data, _last in input_parts(source):
-            await command.stdin.write(data)
-    except SourceError:
+        await command.stdin.feed(source)
+    except UnknownCommandError:
+        return  # it has ended
+    except (SourceError, SandmeshError):
         commands.cancel_behind(box, command.id)
-        return
-    except SandmeshError:
-        pass
-    await command.stdin.close()
 
 
 class Terminal:

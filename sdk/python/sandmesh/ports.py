@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,6 +19,8 @@ from ._wire.schema import limit
 from .errors import InvalidRequestError, ProviderError, SandmeshError
 from .outcomes import Exited, NotStarted
 from .streams import CommandStream
+
+log = logging.getLogger("sandmesh")
 
 # A connection has no end that is known beforehand.
 _UNLIMITED_BYTES = 64 * 1024**3
@@ -53,7 +56,8 @@ async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, wr
                         await stream.write_stdin(data)
                     await stream.close_stdin()
                 except (OSError, SandmeshError):
-                    await stream.cancel()
+                    # Half of what this side says is not the whole to the other.
+                    await stream.close()
 
             sending = asyncio.ensure_future(send())
             try:
@@ -147,11 +151,10 @@ async def open_exposed(box: Box, local_port: int, port: int, host: str, local_ho
 
     async def listen() -> None:
         rest = b""
-        with contextlib.suppress(SandmeshError):
-            async for chunk in listener:
-                *lines, rest = (rest + chunk.data).split(b"\n")
-                for line in lines:
-                    said.put_nowait(int(line))
+        async for chunk in listener:
+            *lines, rest = (rest + chunk.data).split(b"\n")
+            for line in lines:
+                said.put_nowait(int(line))
 
     async def serve(connection: int) -> None:
         try:
@@ -171,6 +174,7 @@ async def open_exposed(box: Box, local_port: int, port: int, host: str, local_ho
     try:
         await asyncio.wait({listening, first}, return_when=asyncio.FIRST_COMPLETED)
         if not first.done():
+            listening.result()  # raises what ended the listening from outside
             outcome = None if listener.end is None else listener.end.outcome
             why = outcome.message if isinstance(outcome, NotStarted) else f"not listening: {outcome}"
             raise ProviderError(why, sandbox=box.id)
@@ -181,6 +185,17 @@ async def open_exposed(box: Box, local_port: int, port: int, host: str, local_ho
         raise
     forward.port = first.result()
     forward._begin(accept())
+
+    def ended(_task: object) -> None:
+        if listening.cancelled():
+            return
+        error = listening.exception()
+        told = isinstance(error, SandmeshError) and error.reason == "closed"
+        if box.lifeline.error is None and not told:
+            why = error or (listener.end and listener.end.outcome)
+            log.warning("sandbox %s: nobody listens at its port %d any more: %s", box.id, forward.port, why)
+
+    listening.add_done_callback(ended)
 
     async def stop() -> None:
         listening.cancel()

@@ -15,7 +15,7 @@ from ._wire.box import Box
 from ._wire.follow import Follower
 from .errors import CanceledError, SandmeshError
 from .results import Chunk, Chunker, CommandEnd, end_of
-from .stdin import StdinWriter
+from .stdin import StdinWriter, tell
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -113,10 +113,11 @@ class CommandStream:
         connection whose other side has closed; perhaps more than once."""
         self.id = command_id
         self._box = box
+        self._begun = follower.begin()
         self._reading = _Reading(box, command_id, follower, owns, on_output_end)
         self._chunks = cast("AsyncGeneratorType[Chunk, None]", self._reading.chunks())
         self._in_block = False
-        self._stdin = StdinWriter(box, command_id, follower.begin())
+        self._stdin = StdinWriter(box, command_id, self._begun, follower)
 
     @property
     def end(self) -> CommandEnd | None:
@@ -162,12 +163,15 @@ class CommandStream:
 
     async def signal(self, name: str) -> bool:
         """To the command's process group, such as ``SIGINT``; False where it has ended."""
-        answer = await self._box.call("signal", {"id": self.id, "signal": name})
-        return bool(answer["running"])
+        return await self._tell("signal", {"id": self.id, "signal": name})
 
     async def cancel(self) -> bool:
         """Ends the command with its whole tree; the stream then ends with the outcome ``Canceled``."""
-        return bool((await self._box.call("cancel", {"id": self.id}))["running"])
+        return await self._tell("cancel", {"id": self.id})
+
+    async def _tell(self, verb: str, request: dict[str, str]) -> bool:
+        await asyncio.wait({self._begun})
+        return bool((await tell(self._box, self._reading.follower, verb, request))["running"])
 
     async def close(self) -> None:
         """Stops reading; cancels the command where this stream started it and it has not ended. One that waits in

@@ -37,15 +37,27 @@ class Way:
     def __init__(self, port: int) -> None:
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._lost: bytes | None = None
+        self.is_shut = False
 
     async def lead(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
+        if self.is_shut:
+            near_out.close()
+            return
         far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
-        await asyncio.gather(self._copy(near_in, far_out), self._copy(far_in, near_out))
+        await asyncio.gather(self._copy(near_in, far_out, True), self._copy(far_in, near_out, False))
 
-    async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter, asks: bool) -> None:
         self._writers.add(to)
+        before = b""
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
+                before = (before + data)[-65600:]
+                if asks and self._lost is not None and self._lost in before:
+                    # Only its subject's beginning may have gone on.
+                    self._lost = None
+                    self.shut()
+                    break
                 to.write(data)
                 await to.drain()
         self._writers.discard(to)
@@ -54,6 +66,18 @@ class Way:
     def cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
+
+    def shut(self) -> None:
+        """Cuts, and leads nobody until it is opened again."""
+        self.is_shut = True
+        self.cut()
+
+    def open(self) -> None:
+        self.is_shut = False
+
+    def lose(self, verb: str) -> None:
+        """Shuts at the next request of that verb to a sandbox, which with what is behind it does not arrive."""
+        self._lost = f".{verb} rep.".encode()
 
 
 @asynccontextmanager

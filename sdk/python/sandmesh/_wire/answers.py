@@ -50,6 +50,11 @@ class AnswerStream:
         self._error: SandmeshError | None = None
         self._closed = False
 
+    @property
+    def is_answered(self) -> bool:
+        """There is something to be read."""
+        return bool(self._items)
+
     async def next(self) -> bytes:
         """Raises what ``fail`` was called with, once all that came before has been read."""
         while not self._items:

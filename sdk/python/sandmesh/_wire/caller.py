@@ -85,16 +85,19 @@ class Caller:
         absent: float = ABSENT_S,
         heed: Heed | None = None,
         on_absent: Callable[[], None] = nothing,
+        on_again: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
-        where the answer may have been lost. InvalidRequestError is raised before anything is sent."""
+        where the answer may have been lost. ``on_again`` is called each time before it is asked again.
+        InvalidRequestError is raised before anything is sent."""
         check_arguments(f"sandbox.{verb}.request", request)
         subject = sandbox_subject(self.link.tenant, target.sandbox, verb)
         if verb in REPEATABLE and again_after is None and not once:
             again_after = AGAIN_S
         patience = Patience(timeout, again_after, absent)
         request = {**target.fence, **request}
-        return await self._call(target.sandbox, subject, request, f"sandbox.{verb}.answer", patience, heed, on_absent)
+        answer = f"sandbox.{verb}.answer"
+        return await self._call(target.sandbox, subject, request, answer, patience, heed, on_absent, on_again)
 
     async def _call(
         self,
@@ -105,6 +108,7 @@ class Caller:
         patience: Patience,
         heed: Heed | None = None,
         on_absent: Callable[[], None] = nothing,
+        on_again: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         body = encode({"version": 1, **request})
         while True:
@@ -122,6 +126,7 @@ class Caller:
                 except DeadlineError as last:
                     # The link's own speaks of the last try alone.
                     raise self._overdue(responder, patience) from last
+                on_again()
             else:
                 return parse_answer(message, answer)
 

@@ -80,6 +80,8 @@ class Follower:
         # The token of the first question.
         self._reader: str | None = None
         self._first: asyncio.Future[AnswerStream] | None = None
+        self._is_known = False
+        self._is_over = False
         self._failure: SandmeshError | None = None
         self._heard = False
         self._heard_at = time.monotonic()
@@ -96,6 +98,7 @@ class Follower:
 
     async def abandon(self) -> None:
         """Ends what ``begin`` began where ``frames`` was never read."""
+        self._is_over = True
         first, self._first = self._first, None
         if first is not None and self._stream is None:
             with contextlib.suppress(SandmeshError):
@@ -114,6 +117,37 @@ class Follower:
         if self._stream is not None:
             self._stream.fail(error)
 
+    @property
+    def known(self) -> bool:
+        """The sandbox has had the command: that it does not know it means more than a request that was lost."""
+        return self._heard or self._is_known
+
+    def taken(self) -> None:
+        """The sandbox took something that was sent to the command."""
+        self._is_known = True
+
+    def unknown(self) -> bool:
+        """The sandbox does not know the command: whether it may yet, since its request was lost, or is still on its
+        way, and is asked again; also where nobody reads what is answered to it."""
+        if self._exec is None or self.known or self._is_over or self._failure is not None:
+            return False
+        if self._first is None:
+            if time.monotonic() - self._heard_at > _ON_ITS_WAY_S:
+                self.ask_again()
+            return True
+        if self._first.done():
+            try:
+                stream = self._first.result()
+            except SandmeshError as error:
+                if not may_be_lost(error):
+                    return False
+            else:
+                if stream.is_answered:
+                    return False
+                stream.close()
+            self._first = asyncio.ensure_future(self._ask())
+        return True
+
     def _lost(self, error: SandmeshError) -> None:
         if self.started != "unknown":
             self.stop(error.with_started(self.started))
@@ -130,7 +164,7 @@ class Follower:
     async def frames(self) -> AsyncGenerator[Frame, None]:
         """Chunks in order per stream, each byte once, then one end frame; of a detached exec the started frame."""
         unsubscribe = self._box.lifeline.on_lost(self._lost)
-        self._silence = Silence(self._box, self._ask_again)
+        self._silence = Silence(self._box, self.ask_again)
         self._box.pulse.add(self)
         try:
             while True:
@@ -150,6 +184,7 @@ class Follower:
                         self._stream = None
                 await self._before_next()
         finally:
+            self._is_over = True
             unsubscribe()
             self._silence.end()
             self._box.pulse.discard(self)
@@ -280,19 +315,19 @@ class Follower:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _ask_again(self) -> None:
+    def ask_again(self) -> None:
         if self._stream is not None:
             self._stream.fail(ConnectionError("to be asked again"))
 
     def on_reconnect(self) -> None:
-        self._ask_again()
+        self.ask_again()
 
     def on_tick(self, now: float) -> None:
         if self._patience is not None and now - self._begun >= self._patience.limit_s:
             self._overdue(self._patience, now)
         if now - self._heard_at > _REASK_S:
             self._heard_now()
-            self._ask_again()
+            self.ask_again()
         elif self._silence is not None:
             self._silence.on_tick(now)
 

@@ -229,11 +229,13 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         self._last_error = error
         log.debug("nats: %s", error)
-        violation = _VIOLATION.search(str(error))
+        # What the server says; a certificate may have expired, too.
+        said = str(error) if isinstance(error, nats.errors.Error) else ""
+        violation = _VIOLATION.search(said)
         if violation is not None:
             denied = PermissionDeniedError(f"this credential may not publish to {violation[1]}", reason="publish")
             self.asked.fail(denied, violation[1])
-        elif _REFUSAL.search(str(error)):
+        elif _REFUSAL.search(said):
             self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
             # Nobody listens there, which is told when each was tried, and not at the end of the time.

@@ -7,9 +7,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Union
+from typing import NamedTuple, Union
 
-from ..errors import InvalidRequestError, SandmeshError
+from ..errors import InternalError, InvalidRequestError, NotFoundError, SandmeshError
 from .lost import may_be_lost
 from .schema import limit
 
@@ -143,46 +143,90 @@ async def parts_of(source: Source, field: str, *, live: bool = False) -> AsyncIt
 
 
 async def send_parts(parts: AsyncIterator[Part], send: Send, give_up: float = GIVE_UP_S) -> int:
-    """Sends all; returns the number of bytes when the last part was accepted."""
-    flying: deque[tuple[Part, asyncio.Future[object]]] = deque()
-    total = 0
+    """Sends all; returns the number of bytes when the last part was accepted, and raises otherwise."""
+    sending = _Sending(send, give_up)
     try:
         async for part in parts:
-            if len(flying) >= WINDOW:
-                await _settle_oldest(flying, send, give_up)
-            flying.append((part, asyncio.ensure_future(send(*part))))
-            total = part[0] + len(part[1])
-        while flying:
-            await _settle_oldest(flying, send, give_up)
-        return total
+            await sending.add(part)
+        return await sending.finish()
     finally:
-        for _part, answer in flying:
-            answer.cancel()
+        sending.cancel()
 
 
-async def _settle_oldest(flying: deque[tuple[Part, asyncio.Future[object]]], send: Send, give_up: float) -> None:
-    deadline, wait, gaps = time.monotonic() + give_up, 0.05, 0
-    while True:
-        try:
-            await asyncio.shield(flying[0][1])
-            flying.popleft()
-            return
-        except SandmeshError as error:
-            lost = may_be_lost(error)
-            # A part that overtook the one before it, which came later, is refused for the gap; more often than this in
-            # a row it is the other side that has lost what it had.
-            gap = isinstance(error, InvalidRequestError) and error.field == "offset"
-            gaps += gap
-            if not (lost or (gap and gaps <= _MAX_GAPS)) or time.monotonic() > deadline:
-                raise
-        await asyncio.wait({answer for _part, answer in flying})
-        await asyncio.sleep(wait)
-        wait = min(wait * 2, 1.0)
-        parts = [part for part, answer in flying if not _accepted(answer)]
-        flying.clear()
-        flying.extend((part, asyncio.ensure_future(send(*part))) for part in parts)
+class _Flying(NamedTuple):
+    part: Part
+    answer: asyncio.Future[None]
+    known: bool
+    """A part was known to have been accepted when this one was sent."""
 
 
-def _accepted(answer: asyncio.Future[object]) -> bool:
+class _Sending:
+    def __init__(self, send: Send, give_up: float) -> None:
+        self._send = send
+        self._give_up = give_up
+        self._flying: deque[_Flying] = deque()
+        self._accepted_any = False
+        # Bytes; known when the last part was accepted.
+        self._total: int | None = None
+
+    async def add(self, part: Part) -> None:
+        if len(self._flying) >= WINDOW:
+            await self._settle_oldest()
+        self._launch(part)
+
+    async def finish(self) -> int:
+        while self._flying:
+            await self._settle_oldest()
+        if self._total is None:
+            raise InternalError("the sending ended, and its last part was not accepted")
+        return self._total
+
+    def cancel(self) -> None:
+        for flying in self._flying:
+            if not flying.answer.cancel():
+                _accepted(flying)
+
+    def _launch(self, part: Part) -> None:
+        self._flying.append(_Flying(part, asyncio.ensure_future(self._deliver(part)), self._accepted_any))
+
+    async def _deliver(self, part: Part) -> None:
+        offset, data, last = part
+        await self._send(*part)
+        self._accepted_any = True
+        if last:
+            self._total = offset + len(data)
+
+    async def _settle_oldest(self) -> None:
+        deadline, wait, gaps = time.monotonic() + self._give_up, 0.05, 0
+        while True:
+            oldest = self._flying[0]
+            try:
+                await asyncio.shield(oldest.answer)
+                self._flying.popleft()
+                return
+            except SandmeshError as error:
+                gap = _is_gap(error, oldest.known)
+                gaps += gap
+                if not (may_be_lost(error) or (gap and gaps <= _MAX_GAPS)) or time.monotonic() > deadline:
+                    raise
+            await asyncio.wait({flying.answer for flying in self._flying})
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 1.0)
+            parts = [flying.part for flying in self._flying if not _accepted(flying)]
+            self._flying.clear()
+            for part in parts:
+                self._launch(part)
+
+
+def _is_gap(error: SandmeshError, known: bool) -> bool:
+    """A part that overtook the one before it, which came later, is refused for the gap; more often than ``_MAX_GAPS``
+    in a row it is the other side that has lost what it had. Before the first part there is no transfer at all; one that
+    was ``known`` to be there was given up, with all that had been accepted."""
+    if isinstance(error, NotFoundError):
+        return error.field == "transfer" and not known
+    return isinstance(error, InvalidRequestError) and error.field == "offset"
+
+
+def _accepted(flying: _Flying) -> bool:
     # Looked at also where it failed, so that asyncio does not complain of an exception nobody saw.
-    return not answer.cancelled() and answer.exception() is None
+    return not flying.answer.cancelled() and flying.answer.exception() is None
