@@ -50,6 +50,8 @@ export class Command implements CommandSink {
   stdout: OutputBuffer;
   stderr: OutputBuffer;
   readonly startedAt: number;
+  /** The same by the clock that ids have, ms since the epoch. */
+  readonly begunAt: number;
   pid: number | undefined;
   result: CommandResult | undefined;
   /** In place of a result: the executor failed, or gave none in time. */
@@ -85,6 +87,7 @@ export class Command implements CommandSink {
     this.#context = context;
     this.#holder = holder;
     this.startedAt = context.now();
+    this.begunAt = Date.now();
     this.stdout = new OutputBuffer(request.output_limit_bytes, request.keep);
     this.stderr = new OutputBuffer(request.output_limit_bytes, request.keep);
   }

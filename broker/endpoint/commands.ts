@@ -1,8 +1,9 @@
 // Which commands are known, and for how long: at most once by id, within bounds of number and of memory.
-import { BusyError, ConflictError, UnknownCommandError } from "../contract/index.ts";
+import { BusyError, ConflictError, UnknownCommandError, uuidV7Time } from "../contract/index.ts";
 import type { Command, Holder } from "./command.ts";
 import { sameContent } from "./content.ts";
 import type { ParsedExec } from "./executor.ts";
+import { Forgotten } from "./forgotten.ts";
 import { RETENTION, type Retention } from "./retention.ts";
 
 export class Commands implements Holder {
@@ -12,12 +13,12 @@ export class Commands implements Holder {
   readonly #ended = new Map<string, Command>();
   /** Of those, in the same order, the ones whose output is held. */
   readonly #withOutput = new Map<string, Command>();
-  /** The newest of the forgotten ids, by the time in it: one that is not newer may be another of them, and have run. */
-  #forgotten = "";
+  readonly #forgotten: Forgotten;
   #held = 0;
 
   constructor(limits: Retention = RETENTION) {
     this.#limits = limits;
+    this.#forgotten = new Forgotten(limits.forgotten);
   }
 
   get heldBytes(): number {
@@ -44,8 +45,9 @@ export class Commands implements Holder {
   earlier(id: string, request: ParsedExec, sandbox: string): Command | undefined {
     const command = this.find(id);
     if (command === undefined) {
-      // They are in order of their time as text, too.
-      if (id <= this.#forgotten) throw unknown(id, sandbox);
+      const forgotten = this.#forgotten.has(id);
+      if (forgotten === "perhaps") throw tooOld(id, sandbox);
+      if (forgotten === "yes") throw unknown(id, sandbox);
       return undefined;
     }
     if (!sameContent(command.content, request)) {
@@ -102,10 +104,19 @@ export class Commands implements Holder {
     for (const [id, command] of this.#ended) {
       this.#ended.delete(id);
       if (this.#withOutput.delete(id)) this.#held -= command.dropOutput();
-      if (id > this.#forgotten) this.#forgotten = id;
+      this.#forgotten.add(id, command.begunAt);
       return;
     }
   }
+}
+
+/** Of one that its client has just made, its clock is behind that of the sandbox's machine by as much. */
+function tooOld(id: string, sandbox: string): UnknownCommandError {
+  const made = new Date(uuidV7Time(id)).toISOString();
+  return new UnknownCommandError(
+    `the command ${id} may have run: its id was made at ${made}, and what ran then is forgotten here, where it is ${new Date().toISOString()} now`,
+    { sandbox, started: "unknown" },
+  );
 }
 
 export function unknown(id: string, sandbox: string): UnknownCommandError {

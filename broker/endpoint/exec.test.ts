@@ -4,7 +4,7 @@ import { decode } from "../contract/index.ts";
 import { newId } from "./testing.ts";
 import { argv, codeOf, MiB, playedSandbox } from "./testing-commands.ts";
 
-const box = playedSandbox({ retention: { outputs: 3, ids: 5, bytes: 4 * MiB, running: 8 } });
+const box = playedSandbox({ retention: { outputs: 3, ids: 5, forgotten: 10, bytes: 4 * MiB, running: 8 } });
 
 describe("at most once", () => {
   test("the same id while it runs attaches: one command, two answers", async () => {
@@ -50,6 +50,18 @@ describe("at most once", () => {
       "answered",
     );
     expect(box.executor.commands).toHaveLength(2);
+  });
+
+  test("after commands of a client whose clock is an hour ahead new ones of others run; all were refused for that hour", async () => {
+    box.executor.script = (command) => command.exit();
+    const ahead = Array.from({ length: 40 }, () => {
+      const time = (Date.now() + 3600_000).toString(16).padStart(12, "0");
+      return `${time.slice(0, 8)}-${time.slice(8)}${newId().slice(13)}`;
+    });
+    for (const id of ahead) expect(await codeOf(box.caller.ask("exec", { id, argv }))).toBe("answered");
+    expect(await codeOf(box.caller.ask("exec", { id: newId(), argv }))).toBe("answered");
+    // Forgotten, and remembered as such.
+    expect(await codeOf(box.caller.ask("exec", { id: ahead[30], argv }))).toBe("unknown_command unknown");
   });
 
   test("a forgotten id never runs again, though it is older than all that is known", async () => {

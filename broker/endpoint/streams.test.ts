@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { newId, until } from "./testing.ts";
 import { argv, frameError, MiB, playedSandbox } from "./testing-commands.ts";
 
-const box = playedSandbox({ retention: { outputs: 3, ids: 5, bytes: 4 * MiB, running: 8 } });
+const box = playedSandbox({ retention: { outputs: 3, ids: 5, forgotten: 10, bytes: 4 * MiB, running: 8 } });
 const bytesFrom = (length: number) => Buffer.from(Array.from({ length }, (_, i) => (i * 7) & 0xff));
 
 describe("output", () => {
