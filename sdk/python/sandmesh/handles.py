@@ -100,7 +100,7 @@ async def _feed(box: Box, command: Command, source: Source) -> None:
     """What the command does not take is lost, as with a pipe. A source that fails, or what cannot be delivered, ends
     the command, for which half of its input would be the whole, or which would wait for the rest for ever."""
     try:
-        await command.stdin.feed(source)
+        await command.stdin._feed(source)
     except UnknownCommandError:
         return  # it has ended
     except (SourceError, SandmeshError):

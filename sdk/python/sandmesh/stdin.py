@@ -134,7 +134,7 @@ class StdinWriter:
             self._closed = True
             await self._write(b"", True)
 
-    async def feed(self, source: Source) -> None:
+    async def _feed(self, source: Source) -> None:
         """All of it, and the end; a sandbox that is away is waited for until it is known as lost. Raises SourceError,
         and as ``write``."""
         async for _offset, data, _last in input_parts(source):
