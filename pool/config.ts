@@ -19,7 +19,12 @@ const ms = (byDefault: number, why: string, min = 1) =>
   count(byDefault, min, 30 * 24 * HOUR_MS, `ms. ${why}`);
 
 export const PoolLimits = v.object({
-  maxBooting: count(256, 1, 100_000, "Sandboxes starting at once; bursts break on starts, not on the rate"),
+  maxBooting: count(
+    256,
+    1,
+    100_000,
+    "Sandboxes starting at once (`sandmesh up`: 8 a processor); bursts break on starts, not on the rate",
+  ),
   reservedBooting: count(
     16,
     0,

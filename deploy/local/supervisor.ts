@@ -2,6 +2,7 @@
 // then it releases everything, proves it, and ends. Run as `bun deploy/local/supervisor.ts HOME`; it says `ready` with
 // the mesh's address, as one line of JSON on stdout, when acquires are answered.
 import { existsSync, rmSync, statfsSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import * as v from "valibot";
@@ -60,6 +61,10 @@ export interface MeshAddress {
   credentials: string;
 }
 
+/** Sandboxes of this machine that start at once, a processor. A start is CPU time and little else, so that more of them
+ * make each slower and none sooner, until the provider's own limits (20 s) are reached: of 208 at once on two, 90. */
+const BOOTING_PER_PROCESSOR = 8;
+
 /** Writes what the pool reads: its credential, its signing keys and its settings. */
 function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput<typeof UpOptions>): void {
   writePrivate(paths.poolCredentials, formatCreds(server.keys.mintPool()));
@@ -69,7 +74,9 @@ function writePoolFiles(paths: HomePaths, server: Server, options: v.InferOutput
     // In a process of its own, so that the pool's figures are the pool's.
     simulated: { hosts: 1, stateDir: join(paths.home, "simulated"), ...options.simulated },
   };
+  const here = options.providers.includes("local");
   const config = {
+    ...(here && { maxBooting: BOOTING_PER_PROCESSOR * availableParallelism() }),
     urls: [server.url],
     credentialsFile: paths.poolCredentials,
     keysFile: paths.poolKeys,

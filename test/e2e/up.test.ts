@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { homePaths, runningSupervisor } from "../../deploy/local/home.ts";
@@ -52,6 +52,17 @@ test("after a killed supervisor the next up clears what is left and works", asyn
   expect((await sandmesh("ps", "--ids")).stdout).not.toContain(kept);
   expect((await sandmesh("run", "host", "--", "echo", "works")).stdout).toBe("works\n");
   expect((await sandmesh("down")).code).toBe(0);
+});
+
+test("a machine starts as many sandboxes at once as it has processors for, or as it is told; of a burst the rest waits", async () => {
+  const settings = async () => JSON.parse(await readFile(homePaths(home).poolConfig, "utf8"));
+  expect((await sandmesh("up")).code).toBe(0);
+  expect(await settings()).toMatchObject({ maxBooting: 8 * availableParallelism() });
+  const { code, stdout } = await sandmesh("acquire", "-n", String(12 * availableParallelism()), "host");
+  expect([code, stdout.trim().split("\n").length]).toEqual([0, 12 * availableParallelism()]);
+  expect((await sandmesh("down")).code).toBe(0);
+  expect((await sandmesh("up", "--set", "maxBooting=3")).code).toBe(0);
+  expect(await settings()).toMatchObject({ maxBooting: 3 });
 });
 
 test("a setting that is none, or cannot be, is refused at once, by its name, and nothing is started", async () => {
