@@ -43,4 +43,13 @@ describe("ids of forgotten commands", () => {
       Array.from({ length: 30_000 }, () => idAt(NOW + 1)).filter((id) => forgotten.has(id) !== "no"),
     ).toEqual([]);
   });
+
+  test("ids that differ in their time and counter only, as some generators make them, are told apart", () => {
+    const forgotten = new Forgotten(8192);
+    const idOf = (i: number) =>
+      `${idAt(NOW + (i >> 4)).slice(0, 14)}7${(i & 15).toString(16).padStart(3, "0")}-8000-0242ac120002`;
+    for (let i = 0; i < 8000; i++) forgotten.add(idOf(i), NOW + (i >> 4));
+    const known = Array.from({ length: 16_000 }, (_, i) => forgotten.has(idOf(i)));
+    expect(known).toEqual([...Array(8000).fill("yes"), ...Array(8000).fill("no")]);
+  });
 });

@@ -1,12 +1,14 @@
 // The ids of commands of which nothing else is known any more: one that comes again is refused, since it has run.
 //
-// Each id is remembered by 64 of its random bits, some tens of thousands of them in two tables, of which the older is
+// Each id is remembered by 63 bits of it and of what it hashes to, some tens of thousands of them in two tables, of which the older is
 // dropped when the newer is full. Of what was dropped only a time remains: an id that is not newer may be one of them.
 // That time is never later than the daemon's own when the command began, since ids have their clients' clocks: one
 // client's that is ahead would otherwise have the new ids of all others refused.
 import { uuidV7Time } from "../contract/index.ts";
 
 const FIRST_SLOTS = 1024;
+/** 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming 6.4): spreads what differs little. */
+const GOLDEN = 0x9e3779b1;
 
 /** A set of pairs of 32-bit words, without removal: open addressing, at most half full. */
 class Table {
@@ -30,9 +32,9 @@ class Table {
     this.size++;
   }
 
-  /** Where it stands, or the free place where it would. The first word of an id is never 0: it has the variant's bit. */
+  /** Where it stands, or the free place where it would. The first word of an id is never 0. */
   #find(slots: Uint32Array, high: number, low: number): number {
-    let at = (low * 2) % slots.length;
+    let at = ((Math.imul(low ^ high, GOLDEN) >>> 0) * 2) % slots.length;
     while (slots[at] !== 0 && (slots[at] !== high || slots[at + 1] !== low)) at = (at + 2) % slots.length;
     return at;
   }
@@ -50,9 +52,15 @@ class Table {
   }
 }
 
-/** `xxxxxxxx-xxxx-7xxx-Vxxx-xxxxxxxxxxxx`: V and what follows, of which V's high bit is set. */
-const highOf = (id: string): number => Number.parseInt(id.slice(19, 23) + id.slice(24, 28), 16);
-const lowOf = (id: string): number => Number.parseInt(id.slice(28), 16);
+const hex = (id: string, from: number, to: number): number => Number.parseInt(id.slice(from, to), 16);
+
+/** The parts of `tttttttt-tttt-7ccc-vrrr-rrrrrrrrrrrr` in two words: with time and counter, since there are generators whose
+ * last 62 bits are always the same; and never 0. */
+function wordsOf(id: string): [high: number, low: number] {
+  const time = Math.imul(hex(id, 0, 8), GOLDEN) ^ ((hex(id, 9, 13) << 12) | hex(id, 15, 18));
+  const high = (hex(id, 19, 23) << 16) | hex(id, 24, 28);
+  return [((high ^ time) | 0x8000_0000) >>> 0, hex(id, 28, 36)];
+}
 
 export class Forgotten {
   readonly #limit: number;
@@ -73,12 +81,13 @@ export class Forgotten {
       this.#older = this.#newer;
       this.#newer = new Table();
     }
-    this.#newer.add(highOf(id), lowOf(id), Math.min(uuidV7Time(id), begunAt));
+    const [high, low] = wordsOf(id);
+    this.#newer.add(high, low, Math.min(uuidV7Time(id), begunAt));
   }
 
   /** `yes`: it is one of them; `perhaps`: it is as old as those of which only their time is known. */
   has(id: string): "yes" | "perhaps" | "no" {
-    const [high, low] = [highOf(id), lowOf(id)];
+    const [high, low] = wordsOf(id);
     if (this.#newer.has(high, low) || this.#older.has(high, low)) return "yes";
     return uuidV7Time(id) <= this.#before ? "perhaps" : "no";
   }
