@@ -12,8 +12,12 @@ const BACKSTOP_MS = 5_000;
 /** Unsent bytes of a stream at which its command is paused, and at which it goes on. */
 const PAUSE_BYTES = 1024 * 1024;
 const RESUME_BYTES = 256 * 1024;
-/** A stream that has grown beyond this no longer holds what all its readers have said that they have, but for the last part.
- * (What was only sent may be lost with a connection, and is asked for again.) */
+/** The same while all commands together hold more than they are to. */
+const TIGHT_PAUSE_BYTES = 128 * 1024;
+const TIGHT_RESUME_BYTES = 32 * 1024;
+/** A stream that has grown beyond this no longer holds what all its readers have said that they have, but for the last part;
+ * nor does a shorter one while all commands together hold more than they are to, without that part. (What was only sent may
+ * be lost with a connection, and is asked for again.) */
 const WHOLE_BYTES = 8 * 1024 * 1024;
 const BEHIND_BYTES = 1024 * 1024;
 
@@ -29,6 +33,8 @@ export interface Listener {
 }
 
 export interface Holder {
+  /** More is held than is to be: of what readers have, and are to have next, as little as goes. */
+  readonly tight: boolean;
   /** How many of `wanted` bytes may be held more; lets go of older commands' output for it. */
   room(wanted: number): number;
   held(bytes: number): void;
@@ -262,7 +268,7 @@ export class Command implements CommandSink {
   regulate(): void {
     if (this.over) return;
     const lag = this.#lag();
-    const pause = lag !== undefined && lag > (this.#paused ? RESUME_BYTES : PAUSE_BYTES);
+    const pause = lag !== undefined && lag > this.#mayLag;
     if (pause !== this.#paused) {
       this.#paused = pause;
       this.#running?.pause(pause);
@@ -273,15 +279,23 @@ export class Command implements CommandSink {
     }
   }
 
+  /** How far readers may be behind before the command waits for them, or is to wait on. */
+  get #mayLag(): number {
+    if (this.#holder.tight) return this.#paused ? TIGHT_RESUME_BYTES : TIGHT_PAUSE_BYTES;
+    return this.#paused ? RESUME_BYTES : PAUSE_BYTES;
+  }
+
   #release(stream: OutputStream): void {
     const buffer = this.buffer(stream);
-    if (buffer.keep === "tail" || buffer.total <= WHOLE_BYTES || buffer.held <= BEHIND_BYTES) return;
+    const { tight } = this.#holder;
+    const behind = tight ? 0 : BEHIND_BYTES;
+    if (buffer.keep === "tail" || (buffer.total <= WHOLE_BYTES && !tight) || buffer.held <= behind) return;
     let slowest = buffer.end;
     for (const listener of this.listeners) {
       if (listener.lag() !== undefined) slowest = Math.min(slowest, listener.position(stream));
     }
     const before = buffer.held;
-    buffer.trim(slowest - BEHIND_BYTES, this.#context.link.idle);
+    buffer.trim(slowest - behind, this.#context.link.idle);
     this.#holder.held(buffer.held - before);
   }
 

@@ -78,8 +78,18 @@ export class Commands implements Holder {
     return Math.max(0, Math.min(wanted, this.#limits.bytes - this.#held));
   }
 
+  get tight(): boolean {
+    return this.#held > this.#limits.bytes;
+  }
+
   held(bytes: number): void {
+    const before = this.tight;
     this.#held += bytes;
+    // Those that are silent just now, too, hold what nobody needs.
+    if (this.tight && !before)
+      queueMicrotask(() => {
+        for (const command of this.#running.values()) command.regulate();
+      });
   }
 
   finished(command: Command): void {

@@ -133,6 +133,35 @@ describe("output", () => {
     command.exit();
   });
 
+  test("of short ones, too, what readers have is let go of once all together hold more than they are to, and a command waits sooner", async () => {
+    const ids = Array.from({ length: 4 }, newId);
+    const out = bytesFrom(256 * 1024);
+    const readers = ids.map((id) =>
+      box.caller.stream("exec", { id, argv, credit_bytes: 4 * MiB }).follow(4 * MiB),
+    );
+    await box.begun(4);
+    const { commands } = box.executor;
+    const writeTo = async (i: number, bytes: number) => {
+      for (let at = 0; at < bytes; at += out.length) commands[i]?.write(out);
+      await until("it is read", () => readers[i]?.bytes("stdout") === bytes);
+    };
+    await writeTo(0, 3 * MiB);
+    // All together hold no more than they may: it stays whole.
+    const whole = box.caller.stream("attach", { id: ids[0], credit_bytes: 4 * MiB });
+    await until("from its beginning", () => whole.chunks[0]?.offset === 0);
+    whole.credit("stdout", 3 * MiB, 4 * MiB);
+    for (const i of [1, 2]) await writeTo(i, 2 * MiB);
+    // The first was silent, and holds nothing of it all the same.
+    const late = box.caller.stream("attach", { id: ids[0], credit_bytes: 4 * MiB });
+    await box.settled();
+    commands[0]?.write("more");
+    expect(await frameError(late.ended)).toBe("output_gone yes");
+    for (let at = 0; at < 4.5 * MiB; at += out.length) commands[1]?.write(out);
+    for (const _ of [1, 2]) commands[3]?.write(out);
+    expect(commands[3]?.paused).toBe(true);
+    for (const command of commands) command.exit();
+  });
+
   test("several readers from their own offsets at once, and one after the end", async () => {
     const id = newId();
     const first = box.caller.stream("exec", { id, argv, credit_bytes: MiB }).follow(MiB);
