@@ -135,7 +135,8 @@ export class OutputGoneError extends SandmeshError {
   readonly code = "output_gone";
   readonly retryable = false;
 }
-/** A named session is not open (never opened, exited, or killed): reason `closed` or `exited`. */
+/** A named session is not open (never opened, exited, or killed): reason `closed` or `exited`. Or what was written to is a
+ * command's stdin that was closed before, perhaps by another writer: `closed`. */
 export class SessionClosedError extends SandmeshError {
   readonly code = "session_closed";
   readonly retryable = false;

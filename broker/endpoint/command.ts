@@ -6,6 +6,7 @@ import type { Context } from "./context.ts";
 import type { CommandResult, CommandSink, ParsedExec, RunningCommand } from "./executor.ts";
 import { OutputBuffer, slimBuffer } from "./output.ts";
 import { Presence } from "./presence.ts";
+import type { StdinOffsets } from "./stdin-offsets.ts";
 
 /** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
 const BACKSTOP_MS = 5_000;
@@ -64,8 +65,8 @@ export class Command implements CommandSink {
   failure: SandmeshError | undefined;
   /** Its output was let go of, for newer commands'. */
   outputGone = false;
-  /** Bytes of stdin taken, not counting those in `exec`. */
-  stdinReceived = 0;
+  /** What of stdin was taken, not counting what came in `exec`; undefined: nothing. */
+  stdin: StdinOffsets | undefined;
   stdinEnd = false;
   stdinTurn: Promise<void> | undefined;
   #content: ParsedExec | string;
@@ -200,6 +201,7 @@ export class Command implements CommandSink {
     this.stdout = slimBuffer(this.stdout);
     this.stderr = slimBuffer(this.stderr);
     this.stdinTurn = undefined;
+    this.stdin?.slim();
     this.#backstop = undefined;
     this.#presence = undefined;
     this.#cancel = undefined;

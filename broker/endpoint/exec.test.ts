@@ -103,28 +103,6 @@ describe("at most once", () => {
 });
 
 describe("to a running command", () => {
-  test("stdin by offset: repeated bytes are skipped, a gap is refused, order is kept", async () => {
-    const id = newId();
-    box.caller.stream("exec", { id, argv, stdin_open: true });
-    const command = await box.begun();
-    let open = () => {};
-    command.gate = new Promise<void>((go) => {
-      open = go;
-    });
-    const data = (text: string) => Buffer.from(text);
-    const parts = [
-      box.caller.ask("stdin", { id, offset: 0, data: data("ab") }),
-      box.caller.ask("stdin", { id, offset: 2, data: data("cd") }),
-      box.caller.ask("stdin", { id, offset: 1, data: data("bcde") }),
-    ];
-    await box.settled();
-    open();
-    expect((await Promise.all(parts)).map(({ received }) => received)).toEqual([2, 4, 5]);
-    expect(await codeOf(box.caller.ask("stdin", { id, offset: 9, data: data("z") }))).toBe("invalid_request");
-    await box.caller.ask("stdin", { id, offset: 5, eof: true });
-    expect([command.stdinText, command.stdinClosed]).toEqual(["abcde", true]);
-  });
-
   test("signal, resize and cancel reach it, and say whether it still ran", async () => {
     const id = newId();
     const answer = box.caller.ask("exec", { id, argv });

@@ -9,6 +9,8 @@ import {
   InvalidRequestError,
   newUuidV7,
   OutputGoneError,
+  SessionClosedError,
+  type StdinAnswer,
   type StdinRequest,
 } from "../contract/index.ts";
 import { Command } from "./command.ts";
@@ -18,6 +20,7 @@ import type { Executor, ParsedExec } from "./executor.ts";
 import type { Flow } from "./flow.ts";
 import { ResultWaiter, ShellWaiter, StartWaiter, shellErrorHeaders } from "./readers.ts";
 import type { Retention } from "./retention.ts";
+import { StdinOffsets } from "./stdin-offsets.ts";
 import { type Reading, StreamReader } from "./stream-reader.ts";
 
 /** A request of more bytes than this is kept as its digest. */
@@ -25,6 +28,7 @@ const LARGE_BYTES = 2048;
 
 type CommandView = v.InferOutput<typeof CommandsAnswer>["commands"][number];
 type Stdin = v.InferOutput<typeof StdinRequest>;
+type Taken = v.InferOutput<typeof StdinAnswer>;
 
 export class Execution {
   readonly commands: Commands;
@@ -110,7 +114,7 @@ export class Execution {
   }
 
   /** In the order of arrival, each part when the one before it was taken. */
-  stdin(request: Stdin): Promise<{ received: number }> {
+  stdin(request: Stdin): Promise<Taken> {
     const command = this.#need(request.id);
     const turn = (command.stdinTurn ?? Promise.resolve()).then(() => this.#stdin(command, request));
     command.stdinTurn = turn.then(
@@ -120,25 +124,32 @@ export class Execution {
     return turn;
   }
 
-  async #stdin(command: Command, { offset, data, eof }: Stdin): Promise<{ received: number }> {
-    const { stdinReceived } = command;
-    if (offset > stdinReceived) {
-      throw new InvalidRequestError(`offset: ${offset} leaves a gap; ${stdinReceived} bytes were received`, {
-        field: "offset",
-      });
-    }
-    const fresh = data?.subarray(stdinReceived - offset) ?? new Uint8Array(0);
-    if (fresh.length > 0 && command.stdinEnd) {
-      throw new InvalidRequestError("offset: stdin was closed before", { field: "offset" });
-    }
+  async #stdin(command: Command, { writer, offset, data, eof }: Stdin): Promise<Taken> {
+    command.stdin ??= new StdinOffsets();
+    const { stdin } = command;
+    const length = data?.length ?? 0;
+    const fresh = data?.subarray(stdin.repeated(writer, offset, length)) ?? new Uint8Array(0);
+    if (fresh.length > 0 && command.stdinEnd) throw this.#closed(command, writer);
     // As with a pipe: what comes after the command's end is taken, and read by nobody.
     if (fresh.length > 0) await command.running?.stdin(fresh);
-    command.stdinReceived += fresh.length;
+    stdin.add(writer, fresh.length);
+    if (command.over) stdin.slim();
     if (eof && !command.stdinEnd) {
       command.stdinEnd = true;
       command.running?.closeStdin();
     }
-    return { received: command.stdinReceived };
+    const received = stdin.received(writer);
+    return writer === undefined ? { received } : { received, writer };
+  }
+
+  /** Clients that name no writer know it by its field. */
+  #closed(command: Command, writer: string | undefined): InvalidRequestError | SessionClosedError {
+    if (writer === undefined)
+      return new InvalidRequestError("offset: stdin was closed before", { field: "offset" });
+    return new SessionClosedError(`stdin of ${command.id} was closed before`, {
+      sandbox: this.#context.sandbox,
+      reason: "closed",
+    });
   }
 
   async signal(id: string, name: string): Promise<{ running: boolean }> {

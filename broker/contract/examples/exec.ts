@@ -129,10 +129,20 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
     good: {
       bytes: { ...FENCE, id: ID, offset: 0, data: RAW },
       "the end": { id: ID, offset: 7, eof: true },
+      "one of several writers": { ...FENCE, id: ID, writer: "w1", offset: 0, data: RAW },
     },
-    bad: { ...badFence({ id: ID, offset: 0 }), "no offset": [{ id: ID, data: RAW }, "offset"] },
+    bad: {
+      ...badFence({ id: ID, offset: 0 }),
+      "no offset": [{ id: ID, data: RAW }, "offset"],
+      "a writer of a number": [{ id: ID, writer: 1, offset: 0 }, "writer"],
+      "a writer without a name": [{ id: ID, writer: "", offset: 0 }, "writer"],
+      "a writer too long": [{ id: ID, writer: "w".repeat(65), offset: 0 }, "writer"],
+    },
   },
-  "sandbox.stdin.answer": { good: { some: { received: 7 } }, bad: { nothing: [{}, "received"] } },
+  "sandbox.stdin.answer": {
+    good: { some: { received: 7 }, "to a writer": { received: 7, writer: "w1" } },
+    bad: { nothing: [{}, "received"], "a writer of a number": [{ received: 7, writer: 1 }, "writer"] },
+  },
   "sandbox.signal.request": {
     good: {
       interrupt: { id: ID, signal: "SIGINT" },

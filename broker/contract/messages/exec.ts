@@ -13,6 +13,9 @@ export const DEFAULT_OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024;
 /** Default credit: how far ahead of the reader a stream may be. */
 export const DEFAULT_CREDIT_BYTES = 1024 * 1024;
 
+/** Of one command's stdin, whose bytes are counted apart: 24 KB of the daemon's memory, until the command ends. */
+export const MAX_STDIN_WRITERS = 256;
+
 export const OutputStream = v.picklist(["stdout", "stderr"]);
 export type OutputStream = v.InferOutput<typeof OutputStream>;
 
@@ -212,17 +215,41 @@ export const CreditRequest = v.object({
   ),
 });
 
-/** `stdin`: bytes at an offset; repeated ones are skipped, a gap is refused. Answered when the bytes are accepted
- * (the answer is the credit: keep a few requests in flight). */
+/** Several may write to one command: each by a token of its own, and counts its bytes from 0, so that what it sends again is
+ * told from what another has written. */
+const Writer = v.optional(
+  v.pipe(
+    v.string(),
+    v.minLength(1, "must not be empty"),
+    v.maxLength(64),
+    v.description(
+      `Token of who writes, made by it, whose bytes are counted apart; of ${MAX_STDIN_WRITERS} at a command, then the longest silent one is given up. Without one the offset counts all bytes`,
+    ),
+  ),
+);
+
+/** `stdin`: bytes at an offset; repeated ones are skipped, a gap is refused, and so is what another writer's bytes stand in
+ * place of. Answered when the bytes are accepted (the answer is the credit: keep a few requests in flight). A daemon counts
+ * MAX_STDIN_WRITERS of a command, and beyond that gives up the one that was silent for longest: that one's next bytes are a
+ * gap, and its very first ones, if they are sent again as late as that, are taken as new. */
 export const StdinRequest = v.object({
   version: Version,
   ...Fence,
   id: CommandId,
+  writer: Writer,
   offset: whole("Of the first byte, counted after those in `exec`"),
   data: v.optional(Bytes),
   eof: v.optional(v.boolean(), false),
 });
-export const StdinAnswer = v.object({ received: whole("Bytes accepted so far") });
+export const StdinAnswer = v.object({
+  received: whole("Bytes accepted so far; of this writer, where one was named"),
+  writer: v.optional(
+    v.pipe(
+      v.string(),
+      v.description("The request's. A daemon of before does not say it, and counts all bytes together"),
+    ),
+  ),
+});
 
 /** `signal`: to the command's process group. */
 export const SignalRequest = v.object({

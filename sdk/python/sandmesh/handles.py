@@ -122,7 +122,7 @@ class Terminal:
         self._beating = asyncio.ensure_future(_say_that_we_are_here(self, every_s))
 
     async def write(self, data: str | bytes) -> None:
-        """What is typed."""
+        """What is typed; another client may type, too (see StdinWriter)."""
         await self.command.stdin.write(data)
 
     async def resize(self, rows: int, cols: int) -> None:

@@ -1,4 +1,5 @@
-"""A command's standard input: written at offsets, so that a part that is sent again is taken once."""
+"""A command's standard input: written at offsets, counted for each who writes, so that a part that is sent again is
+taken once."""
 
 from __future__ import annotations
 
@@ -9,8 +10,16 @@ from typing import Any
 from ._wire.box import Box
 from ._wire.caller import ABSENT_S
 from ._wire.follow import Follower
+from ._wire.ids import new_uuid7
 from ._wire.parts import Data, Part, Source, SourceError, as_bytes, heeded, parts_of, send_parts
-from .errors import CanceledError, InvalidRequestError, SandmeshError, SessionClosedError, UnknownCommandError
+from .errors import (
+    CanceledError,
+    ConflictError,
+    InvalidRequestError,
+    SandmeshError,
+    SessionClosedError,
+    UnknownCommandError,
+)
 
 Input = Data
 
@@ -44,16 +53,28 @@ async def tell(
 async def _send(
     box: Box,
     command_id: str,
+    writer: str,
     offset: int,
     data: bytes,
     last: bool,
     follower: Follower | None = None,
     absent: float = ABSENT_S,
-) -> int:
-    """Answers how many bytes the command's side has taken by then."""
-    request = {"id": command_id, "offset": offset, "data": data, "eof": last}
-    answer = await tell(box, follower, "stdin", request, timeout=_TRY_S, again_after=_AGAIN_S, absent=absent)
-    return int(answer["received"])
+) -> dict[str, Any]:
+    """``writer``: the token under which the offsets are counted."""
+    request = {"id": command_id, "writer": writer, "offset": offset, "data": data, "eof": last}
+    return await tell(box, follower, "stdin", request, timeout=_TRY_S, again_after=_AGAIN_S, absent=absent)
+
+
+def _raise_if_others_wrote(answer: dict[str, Any], end: int) -> None:
+    """A daemon of before counts all bytes together, and skips those of one who writes where another has just written.
+    It can be seen where it answers that it has more than came from here, up to ``end``."""
+    if "writer" not in answer and answer["received"] > end:
+        raise ConflictError(
+            "another client wrote to stdin at the same time, which this sandbox's daemon is too old to tell apart:"
+            " not all of this may have been taken",
+            field="offset",
+            started="yes",
+        )
 
 
 def input_parts(source: Source) -> AsyncIterator[Part]:
@@ -72,9 +93,10 @@ def feed(
     """Sends ``source`` once ``begun`` is done, then the end. ``fail`` is told what is wrong with the source, or why not
     all of it could be delivered: the command would wait for the rest for ever. (A sandbox that is away is waited for;
     of its loss ``follower`` hears, and knows more.)"""
+    writer = new_uuid7()
 
     async def send(offset: int, data: bytes, last: bool) -> None:
-        await _send(box, command_id, offset, data, last, follower, _TRY_S)
+        await _send(box, command_id, writer, offset, data, last, follower, _TRY_S)
 
     async def work() -> None:
         try:
@@ -95,7 +117,9 @@ def feed(
 
 
 class StdinWriter:
-    """For commands that were started with ``stdin_open``."""
+    """For commands that were started with ``stdin_open``. Writes in order. Several may write to one command, here and
+    in other clients: a write of up to 256 KiB is taken in one piece, the parts of a longer one perhaps with others'
+    between them, as of a pipe's writers."""
 
     def __init__(
         self,
@@ -106,20 +130,23 @@ class StdinWriter:
         *,
         known: bool = True,
     ) -> None:
-        """``begun`` and ``follower``: of a command that may not be there yet. ``known``: nobody else has written.
-        Otherwise it is asked how much was: what is written at an offset that was written at before would count as
-        repeated, and be skipped."""
+        """``begun`` and ``follower``: of a command that may not be there yet. ``known``: of a command that was
+        started here. To another one others may have written, and the daemon be one that counts all bytes together: it
+        is asked then."""
         self._box = box
         self._id = command_id
         self._begun = begun
         self._follower = follower
+        self._writer = new_uuid7()  # of one sequence of writes that all succeeded
         self._offset = 0 if known else None  # counted after what the request carried
+        self._apart: bool | None = None  # whether this daemon counts each writer's bytes apart; None: it has not told
         self._lock = asyncio.Lock()
         self._closed = False
 
     async def write(self, data: str | bytes) -> None:
-        """Returns when the command's side has taken it. Raises SessionClosedError (``closed``) after ``close``,
-        UnknownCommandError."""
+        """Returns when the command's side has taken it. Raises SessionClosedError (``closed``) after ``close``, also
+        another client's, UnknownCommandError, and ConflictError where another client wrote at the same time and the
+        sandbox's daemon is one of before, which cannot tell the two apart."""
         if self._closed:
             raise SessionClosedError("stdin is closed", reason="closed")
         whole = as_bytes(data, "data")
@@ -129,7 +156,7 @@ class StdinWriter:
             await self._write(whole, False)
 
     async def close(self) -> None:
-        """The command reads the end. Does nothing the second time."""
+        """The command reads the end, whoever else writes. Does nothing the second time."""
         if not self._closed:
             self._closed = True
             await self._write(b"", True)
@@ -146,15 +173,40 @@ class StdinWriter:
             await self._write(b"", True, _TRY_S)
 
     async def _write(self, data: bytes, last: bool, absent: float = ABSENT_S) -> None:
-        async def send(offset: int, part: bytes, end: bool) -> int:
-            return await _send(self._box, self._id, offset, part, end, self._follower, absent)
-
         async with self._lock:
             if self._begun is not None:
                 await asyncio.wait({self._begun})
-            base = self._offset if self._offset is not None else await send(0, b"", False)
-            # Should this fail or be cancelled, nobody knows how much was taken: it is asked before the next one.
+            base = self._offset if self._offset is not None else await self._renew(absent)
+            # Should this fail or be cancelled, nobody knows how much was taken.
             self._offset = None
             async for offset, part, end in parts_of((data,), "data"):
-                await send(base + offset, part, end and last)
-            self._offset = base + len(data)
+                if not await self._takes(base + offset, part, end and last, absent):
+                    base = await self._renew(absent) - offset
+                    await self._send(base + offset, part, end and last, absent)
+            if self._apart:
+                self._offset = base + len(data)
+
+    async def _renew(self, absent: float) -> int:
+        """The offset at which another writer begins, of whom nothing was sent: what of the one before is still on its
+        way takes no byte's place. A daemon that counts all bytes together is asked where that is, before each write:
+        by turns, at least, several may write then."""
+        self._writer = new_uuid7()
+        return 0 if self._apart else int((await self._send(0, b"", False, absent))["received"])
+
+    async def _send(self, offset: int, data: bytes, last: bool, absent: float) -> dict[str, Any]:
+        answer = await _send(self._box, self._id, self._writer, offset, data, last, self._follower, absent)
+        self._apart = "writer" in answer
+        return answer
+
+    async def _takes(self, offset: int, data: bytes, last: bool, absent: float) -> bool:
+        """False where the daemon no longer knows this writer, after many others: all before was taken, nothing of this
+        was."""
+        try:
+            answer = await self._send(offset, data, last, absent)
+        except InvalidRequestError as error:
+            if error.field == "offset" and self._apart and offset > 0:
+                return False
+            raise
+        if data:
+            _raise_if_others_wrote(answer, offset + len(data))
+        return True

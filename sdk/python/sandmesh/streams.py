@@ -117,7 +117,7 @@ class CommandStream:
         self._reading = _Reading(box, command_id, follower, owns, on_output_end)
         self._chunks = cast("AsyncGeneratorType[Chunk, None]", self._reading.chunks())
         self._in_block = False
-        self._stdin = StdinWriter(box, command_id, self._begun, follower)
+        self._stdin = StdinWriter(box, command_id, self._begun, follower, known=owns)
 
     @property
     def end(self) -> CommandEnd | None:

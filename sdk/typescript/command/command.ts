@@ -33,7 +33,7 @@ export class Command {
   readonly id: string;
   /** Of its first process, as the sandbox sees it; undefined for a handle by id, or where none started. */
   readonly pid: number | undefined;
-  /** For commands started with `stdinOpen`. */
+  /** For commands started with `stdinOpen`; any client may write, by a handle of its own. */
   readonly stdin: StdinWriter;
   readonly #box: Box;
 
@@ -127,6 +127,6 @@ async function feedStarted(
     for await (const piece of heeded(source, signal)) await command.stdin.write(piece, { signal });
     await command.stdin.close();
   } catch (error) {
-    if (signal.aborted || !takesNoMore(error)) cancelBehind(box, command.id);
+    if (signal.aborted || !(takesNoMore(error) || command.stdin.closed)) cancelBehind(box, command.id);
   }
 }

@@ -1,7 +1,11 @@
-// A command's standard input: written at offsets, so that a repeated part is taken once.
+// A command's standard input: written at offsets, counted for each who writes, so that a repeated part is taken once.
 import {
+  type AnswerOf,
+  ConflictError,
   ConnectionError,
   InvalidRequestError,
+  newUuidV7,
+  type SANDBOX_VERBS,
   SessionClosedError,
   UnknownCommandError,
 } from "../../../broker/contract/index.ts";
@@ -17,23 +21,26 @@ import { sendParts } from "../wire/sending.ts";
 /** A command that does not read leaves its input unanswered, which is no fault: one try waits this long. */
 const TRY_MS = 24 * 3600 * 1000;
 const AGAIN_MS = 30_000;
-/** Taken as repeated: its answer tells how much was taken before. */
+/** Taken as repeated: its answer tells how much was taken before, and of whom. */
 const NOTHING: Part = { offset: 0, data: new Uint8Array(0), last: false };
 
 /** How soon a command that is not known yet is written to again, ms: doubled, up to the second. */
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** `comes`: whether the command may not be there yet, since its own request was sent just before, and may be lost and asked
+type Taken = AnswerOf<(typeof SANDBOX_VERBS)["stdin"]>;
+
+/** `writer`: the token under which the offsets are counted. `comes`: whether the command may not be there yet, since its own request was sent just before, and may be lost and asked
  * again; it is waited for then. */
 async function sendTo(
   box: Box,
   id: string,
+  writer: string,
   part: Part,
   signal: AbortSignal | undefined,
   comes: () => boolean,
-): Promise<{ received: number }> {
-  const request = { id, offset: part.offset, data: part.data, eof: part.last };
+): Promise<Taken> {
+  const request = { id, writer, offset: part.offset, data: part.data, eof: part.last };
   for (let pauseMs = FIRST_PAUSE_MS; ; ) {
     const coming = comes();
     try {
@@ -54,11 +61,20 @@ async function sendTo(
   }
 }
 
-/** Whether the command takes no more of its stdin: it has ended so long ago that it is forgotten, or its stdin was closed. */
+/** A daemon of before counts all bytes together, and skips those of one who writes where another has just written. It can be
+ * seen where it answers that it has more than came from here, up to `part`. */
+function throwIfOthersWrote(taken: Taken, { offset, data }: Part): void {
+  if (taken.writer !== undefined || taken.received <= offset + data.length) return;
+  throw new ConflictError(
+    "another client wrote to stdin at the same time, which this sandbox's daemon is too old to tell apart: not all of this may have been taken",
+    { field: "offset", started: "yes" },
+  );
+}
+
+/** Whether the command takes no more of its stdin: it has ended so long ago that it is forgotten. (A daemon of before says
+ * `offset` of one that another client has closed, too.) */
 export const takesNoMore = (error: unknown): boolean =>
-  error instanceof UnknownCommandError ||
-  error instanceof SessionClosedError ||
-  (error instanceof InvalidRequestError && error.field === "offset");
+  error instanceof UnknownCommandError || (error instanceof InvalidRequestError && error.field === "offset");
 
 /** A caller's source threw (`cause`), or gave what is neither text nor bytes. Apart from what becomes of the sending, which
  * may be of the same class: the source may be another sandbox's file. */
@@ -80,11 +96,12 @@ export async function* heeded(source: Source, signal: AbortSignal): AsyncGenerat
 
 /** Feeds `source` to the command, then closes its stdin; until `signal` aborts, when its end is known. Ends quietly where the
  * command does not take it (as a pipe's writer learns of it, and no more). Rejects with SourceError where the source is at
- * fault, and with what else keeps stdin from the command, which waits for it. */
+ * fault, and with what else keeps stdin from the command, which waits for it, or was told by another client that it had all. */
 export async function pump(box: Box, id: string, source: Source, signal: AbortSignal): Promise<void> {
+  const writer = newUuidV7();
   let known = false;
   const send = async (part: Part): Promise<void> => {
-    await sendTo(box, id, part, signal, () => !known);
+    await sendTo(box, id, writer, part, signal, () => !known);
     known = true;
   };
   try {
@@ -94,18 +111,23 @@ export async function pump(box: Box, id: string, source: Source, signal: AbortSi
   }
 }
 
-/** Writes as it comes, in order; each resolves when the command's side has taken it. */
+/** Writes as it comes, in order; each resolves when the command's side has taken it. Several may write to one command, here
+ * and in other clients: a write of up to 256 KiB is taken in one piece, the parts of a longer one perhaps with others' between
+ * them, as of a pipe's writers. */
 export class StdinWriter {
   readonly #box: Box;
   readonly #id: string;
   readonly #comes: () => boolean;
+  /** Of one sequence of writes that all succeeded. */
+  #writer = newUuidV7();
   #offset: number | undefined;
+  /** Whether this daemon counts each writer's bytes apart; undefined: it has not told. */
+  #apart: boolean | undefined;
   #last: Promise<unknown> = Promise.resolve();
   #closed = false;
 
-  /** `from`: how many bytes the command's side has taken; undefined where another client may have written. It is asked
-   * then: what is written at an offset that was written at before would count as repeated, and be skipped. `comes`: whether
-   * the command's own request may still be on its way. */
+  /** `from`: 0 for who has started the command; undefined where another client may have written, and the daemon may be one that
+   * counts all together: it is asked then. `comes`: whether the command's own request may still be on its way. */
   constructor(box: Box, id: string, from: number | undefined, comes: () => boolean = () => false) {
     this.#box = box;
     this.#id = id;
@@ -113,9 +135,15 @@ export class StdinWriter {
     this.#comes = comes;
   }
 
+  /** Internal: whether `close` was called, of this one. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
   /** At most 256 KiB at once are sent as one part; more is cut. Throws UnknownCommandError where the command is not
-   * known, SessionClosedError (`closed`) after `close`, and what the connection throws. Of an aborted one the command may
-   * read a part. */
+   * known, SessionClosedError (`closed`) after `close`, also another client's, ConflictError where another client wrote at
+   * the same time and the sandbox's daemon is one of before, which cannot tell the two apart, and what the connection throws.
+   * Of an aborted one the command may read a part. */
   async write(data: string | Uint8Array, options: Abortable = {}): Promise<void> {
     const { signal } = onlySignal(options);
     if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
@@ -123,8 +151,8 @@ export class StdinWriter {
     if (all.length > 0) await this.#enqueue(all, false, signal);
   }
 
-  /** Closes it: the command reads the end. Does nothing the second time. The signal ends the waiting; the closing goes
-   * on. */
+  /** Closes it, for all who write: the command reads the end. Does nothing the second time. The signal ends the waiting; the
+   * closing goes on. */
   async close(options: Abortable = {}): Promise<void> {
     const { signal } = onlySignal(options);
     if (this.#closed) return;
@@ -132,25 +160,52 @@ export class StdinWriter {
     await unlessAborted(this.#enqueue(new Uint8Array(0), true, undefined), signal);
   }
 
-  #send(part: Part, signal: AbortSignal | undefined): Promise<{ received: number }> {
-    return sendTo(this.#box, this.#id, part, signal, this.#comes);
+  async #send(part: Part, signal: AbortSignal | undefined): Promise<Taken> {
+    const taken = await sendTo(this.#box, this.#id, this.#writer, part, signal, this.#comes);
+    this.#apart = taken.writer !== undefined;
+    return taken;
+  }
+
+  /** The offset at which another writer begins, of whom nothing was sent: what of the one before is still on its way takes no
+   * byte's place. A daemon that counts all bytes together is asked where that is, before each write: by turns, at least,
+   * several may write then. */
+  async #renew(signal: AbortSignal | undefined): Promise<number> {
+    this.#writer = newUuidV7();
+    if (this.#apart === true) return 0;
+    return (await this.#send(NOTHING, signal)).received;
   }
 
   #enqueue(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<unknown> {
     const send = async () => {
       throwIfAborted(signal);
-      const base = this.#offset ?? (await this.#send(NOTHING, signal)).received;
-      // Should this fail or be aborted, nobody knows how much was taken: it is asked before the next one.
+      let base = this.#offset ?? (await this.#renew(signal));
+      // Should this fail or be aborted, nobody knows how much was taken.
       this.#offset = undefined;
       for await (const part of partsOf([data])) {
-        const last = eof && part.last;
-        await this.#send({ ...part, offset: base + part.offset, last }, signal);
+        const sent = { ...part, offset: base + part.offset, last: eof && part.last };
+        if (!(await this.#takes(sent, signal))) {
+          base = (await this.#renew(signal)) - part.offset;
+          await this.#send({ ...sent, offset: base + part.offset }, signal);
+        }
       }
-      this.#offset = base + data.length;
+      if (this.#apart === true) this.#offset = base + data.length;
     };
     // One after another, also where the caller does not wait; a failed one does not hold up the next.
     const done = this.#last.then(send, send);
     this.#last = done.catch(() => undefined);
     return unlessAborted(done, signal);
+  }
+
+  /** False where the daemon no longer knows this writer, after many others: all before was taken, nothing of this was. */
+  async #takes(part: Part, signal: AbortSignal | undefined): Promise<boolean> {
+    try {
+      const taken = await this.#send(part, signal);
+      if (part.data.length > 0) throwIfOthersWrote(taken, part);
+      return true;
+    } catch (error) {
+      const gap = error instanceof InvalidRequestError && error.field === "offset";
+      if (gap && this.#apart === true && part.offset > 0) return false;
+      throw error;
+    }
   }
 }

@@ -41,7 +41,7 @@ export class Terminal implements AsyncDisposable {
     this.output = command.attach(signal === undefined ? {} : { signal });
   }
 
-  /** What is typed. */
+  /** What is typed; another client may type, too (see StdinWriter). */
   write(data: string | Uint8Array, options: Abortable = {}): Promise<void> {
     return this.command.stdin.write(data, options);
   }
