@@ -46,8 +46,12 @@ const GRACE_MS = 1000;
 const KEPT_SHARE = 1 / 16;
 const KEPT_MIN_BYTES = 4 * 1024 * 1024;
 
-function retention(): Retention {
-  const limit = memoryLimitBytes();
+/** Of a small sandbox's memory, the part for the pipe of one command that writes much, and the least, which is the
+ * kernel's default. (At 64 MiB a few dozen with half a MiB each, whose readers are slow, would take all of it.) */
+const PIPE_SHARE = 1 / 1024;
+const PIPE_MIN_BYTES = 64 * 1024;
+
+function retention(limit: number | undefined): Retention {
   if (limit === undefined) return RETENTION;
   return { ...RETENTION, bytes: Math.min(RETENTION.bytes, Math.max(KEPT_MIN_BYTES, limit * KEPT_SHARE)) };
 }
@@ -170,6 +174,9 @@ async function live(options: Options, log: DaemonLog): Promise<number> {
   const timers = followTimers();
   const engine = await Engine.open(await nativePath(options.native));
   const own = settleProcess(engine);
+  const limit = memoryLimitBytes();
+  if (limit !== undefined)
+    engine.setPipe(Math.max(PIPE_MIN_BYTES, Math.min(limit * PIPE_SHARE, 0x7fff_ffff)));
   const text = process.env.SANDMESH_BOOTSTRAP;
   delete process.env.SANDMESH_BOOTSTRAP;
   const bootstrap = readBootstrap({ ...options.bootstrap, ...(text !== undefined && { text }) });
@@ -193,7 +200,7 @@ async function live(options: Options, log: DaemonLog): Promise<number> {
     executor: () => loadExecutor({ engine, own, environment, cwd, entrypoint: bootstrap.entrypoint, log }),
     log,
     graceMs: GRACE_MS,
-    retention: retention(),
+    retention: retention(limit),
   });
   // A signal before readiness: nothing runs yet.
   const endpoint = await Promise.race([opening, stopped.then(() => undefined)]);

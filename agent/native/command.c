@@ -251,7 +251,7 @@ void on_readable(struct command *c, int k) {
   put(c, k == K_OUT ? OUT : ERR, NULL, n);
   if ((c->said[k] += n) >= TALKATIVE && !(c->flags & PTY)) {
     c->direct[k] = 1;
-    fcntl(c->fd[k], F_SETPIPE_SZ, PIPE);
+    fcntl(c->fd[k], F_SETPIPE_SZ, E.pipe ? E.pipe : PIPE);
   }
   if (E.box_length > FULL || c->flags & PTY)
     wake();

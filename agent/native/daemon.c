@@ -115,6 +115,9 @@ EXPORT int engine_hide(const char *name) {
 /** The soft limit of open files that commands get, in place of the daemon's own. */
 EXPORT void engine_soft_files(uint32_t limit) { E.soft_files = limit; }
 
+/** Bytes of a talkative command's pipe, full while its reader is waited for; at most PIPE. */
+EXPORT void engine_pipe(uint32_t bytes) { E.pipe = bytes < PIPE ? bytes : PIPE; }
+
 EXPORT void *engine_box(int index) { return E.box[index]; }
 
 /** Bytes of frames in the other box than the last time, 0 for none. They stay until the next call. */

@@ -114,6 +114,7 @@ struct engine {
   int begun;             // that child's pidfd; -1 where there is none yet
   uint8_t told, active;  // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
+  uint32_t pipe;        // bytes of a talkative command's pipe, where it is not PIPE
   uint64_t soft_files;  // commands' soft limit of open files, where it is not the daemon's
   uint64_t ignored;     // signals that the daemon ignores, and commands do not
 };

@@ -123,6 +123,11 @@ export class Engine {
     this.#native.engine_soft_files(limit);
   }
 
+  /** Of a command that writes much: what is in it while its reader is waited for is the sandbox's memory. */
+  setPipe(bytes: number): void {
+    this.#native.engine_pipe(bytes);
+  }
+
   /** Begins a command packed by request.ts, whose block is used up, and then tells tookSpare. Answers its handle, or a negative
    * errno. */
   start(request: Buffer, listener: EngineListener): number {

@@ -25,6 +25,7 @@ const SYMBOLS = {
   engine_reap: { args: [], returns: FFIType.i32 },
   engine_hide: { args: [FFIType.ptr], returns: FFIType.i32 },
   engine_soft_files: { args: [FFIType.u32], returns: FFIType.void },
+  engine_pipe: { args: [FFIType.u32], returns: FFIType.void },
   engine_box: { args: [FFIType.i32], returns: FFIType.ptr },
   engine_take: { args: [], returns: FFIType.i32 },
   engine_start: { args: [FFIType.ptr, FFIType.u32], returns: FFIType.i64_fast },

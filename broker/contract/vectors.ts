@@ -92,6 +92,7 @@ function contractFile(): Record<string, unknown> {
       max_inline_bytes: c.MAX_INLINE_BYTES,
       default_output_limit_bytes: c.DEFAULT_OUTPUT_LIMIT_BYTES,
       default_credit_bytes: c.DEFAULT_CREDIT_BYTES,
+      first_credit_bytes: c.FIRST_CREDIT_BYTES,
       min_lease_ms: c.MIN_LEASE_MS,
       default_lease_ms: c.DEFAULT_LEASE_MS,
       max_lease_ms: c.MAX_LEASE_MS,

@@ -14,8 +14,8 @@ const BACKSTOP_MS = 5_000;
 const PAUSE_BYTES = 1024 * 1024;
 const RESUME_BYTES = 256 * 1024;
 /** The same while all commands together hold more than they are to. */
-const TIGHT_PAUSE_BYTES = 128 * 1024;
-const TIGHT_RESUME_BYTES = 32 * 1024;
+const TIGHT_PAUSE_BYTES = 64 * 1024;
+const TIGHT_RESUME_BYTES = 16 * 1024;
 /** A stream that has grown beyond this no longer holds what all its readers have said that they have, but for the last part;
  * nor does a shorter one while all commands together hold more than they are to, without that part. (What was only sent may
  * be lost with a connection, and is asked for again.) */
@@ -114,6 +114,11 @@ export class Command implements CommandSink {
 
   get running(): RunningCommand | undefined {
     return this.over ? undefined : this.#running;
+  }
+
+  /** All commands of the sandbox together hold more than they are to. */
+  get tight(): boolean {
+    return this.#holder.tight;
   }
 
   background(): Promise<number[]> {
@@ -295,6 +300,8 @@ export class Command implements CommandSink {
     let slowest = buffer.end;
     for (const listener of this.listeners) {
       if (listener.lag() !== undefined) slowest = Math.min(slowest, listener.position(stream));
+      // It is answered with the head, at the end.
+      else if (buffer.total <= WHOLE_BYTES) return;
     }
     const before = buffer.held;
     buffer.trim(slowest - behind, this.#context.link.idle);

@@ -85,6 +85,7 @@ export class Commands implements Holder {
   held(bytes: number): void {
     const before = this.tight;
     this.#held += bytes;
+    if (bytes > 0 && this.tight) this.#shrink(this.#limits.bytes);
     // Those that are silent just now, too, hold what nobody needs.
     if (this.tight && !before)
       queueMicrotask(() => {

@@ -5,7 +5,10 @@ import type { OutputStream } from "../contract/index.ts";
  * drops a connection that it cannot write 64 MB to. What a reader needs to go on it gets beyond that (`Window.least`):
  * of some readers that take nothing, left without a word or only slow, 16 MiB would be used up, and all others stand
  * still for as long as they are waited for. */
-const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
+export const MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024;
+/** How many times the budget may be on its way beyond it, each reader's least; then a reader has only */
+const SHARES = 2;
+const LAST_SHARE_BYTES = 16 * 1024;
 
 export type StreamName = OutputStream | "data";
 
@@ -33,9 +36,10 @@ export class Flow {
   }
 
   /** Takes up to `wanted` bytes of the budget for a stream; 0 where it is used up, and then `again` is called when some
-   * is back. */
+   * is back. In all so never more is on its way than three times the budget and 16 KiB a reader. */
   take(wanted: number, { least, inFlight }: Window, again: () => void): number {
-    const granted = Math.min(wanted, Math.max(this.#max - this.#used, least - inFlight));
+    const beyond = Math.max(this.#max * (1 + SHARES) - this.#used, LAST_SHARE_BYTES - inFlight);
+    const granted = Math.min(wanted, Math.max(this.#max - this.#used, Math.min(least - inFlight, beyond)));
     if (granted <= 0) {
       this.#waiting.add(again);
       return 0;

@@ -86,6 +86,14 @@ test("half of its credit a reader has whatever others hold, and no more; what is
   expect([woken, flow.used]).toEqual([["again"], 9]);
 });
 
+test("beyond the budget twice as much is on its way to those who are sure of it, then little to each, and none stands still", () => {
+  const kib = 1024;
+  const flow = new Flow(256 * kib);
+  const take = () => flow.take(1024 * kib, new Window(0, 256 * kib), () => {});
+  expect(flow.take(1024 * kib, new Window(0, 0), () => {})).toBe(256 * kib);
+  expect(Array.from({ length: 6 }, take)).toEqual([128, 128, 128, 128, 16, 16].map((n) => n * kib));
+});
+
 test("credit only grows: what is old, doubled or beyond what was sent changes nothing", () => {
   const window = new Window(100, 50);
   window.sent = 150;

@@ -266,7 +266,7 @@ export class StreamReader implements Listener, CreditTaker {
     if (this.#over) return;
     const waitedMs = this.#context.now() - this.#sinceMs;
     const lacks = this.#lacksCredit();
-    if (lacks && (waitedMs >= STALL_MS || this.#command.listeners.size > 1)) {
+    if (this.#isLetGo(lacks, waitedMs)) {
       this.#giveUp(waitedMs);
       return;
     }
@@ -275,6 +275,12 @@ export class StreamReader implements Listener, CreditTaker {
       for (const stream of STREAMS) this.#flow.give(this.#windows[stream].writeOff());
     }
     if (lacks || this.#inFlight > 0) this.#context.deadlines.set(this.#stall, STALL_SHARED_MS);
+  }
+
+  #isLetGo(lacksCredit: boolean, waitedMs: number): boolean {
+    if (lacksCredit && this.#command.listeners.size > 1) return true;
+    // Where memory is short, also before its credit is used up: written off, it would be sent as much again, and held.
+    return waitedMs >= STALL_MS && (lacksCredit || (this.#command.tight && this.#inFlight > 0));
   }
 
   #giveUp(waitedMs: number): void {

@@ -74,6 +74,36 @@ describe("output", () => {
     expect(long.text("stdout")).toBe("nowrest");
   });
 
+  test("commands that hold more than is to be held are paused the sooner, and go on when it is read", async () => {
+    const count = 8;
+    const credit_bytes = 256 * 1024;
+    const readers = Array.from({ length: count }, () =>
+      box.caller.stream("exec", { argv, credit_bytes, output_limit_bytes: 64 * MiB }),
+    );
+    await box.begun(count);
+    const { commands } = box.executor;
+    const part = Buffer.alloc(64 * 1024, "x");
+    let written = 0;
+    const write = () => {
+      for (const command of commands) {
+        if (command.paused) continue;
+        command.write(part);
+        written += part.length;
+      }
+    };
+    await until("all are paused", () => {
+      write();
+      return commands.every((command) => command.paused);
+    });
+    // What may be held, and of each what is on its way and a little more.
+    expect(written).toBeLessThan(4 * MiB + count * (credit_bytes + 3 * part.length));
+    for (const reader of readers) reader.follow(credit_bytes).onChunk();
+    await until("2 MiB of each", () => {
+      write();
+      return readers.every((reader) => reader.bytes("stdout") >= 2 * MiB);
+    });
+  });
+
   test("credit bounds what is sent, back-pressure what is held, and not a byte is lost or doubled", async () => {
     const out = bytesFrom(5 * MiB);
     const frames = box.caller.stream("exec", { argv, credit_bytes: 100_000 });

@@ -93,6 +93,27 @@ describe("a bomb", () => {
     await works(box);
   });
 
+  test("of much output at once, read well, leaves a small sandbox its life and gives back what was read", async () => {
+    await using box = await acquire({ memory: "64MiB" });
+    const line = ["head", "-c", "8000000", "/dev/zero"];
+    const results = await Promise.all(Array.from({ length: 16 }, () => box.exec(line)));
+    for (const { stdout } of results) expect(stdout.bytes.length).toBe(8_000_000);
+    await works(box);
+  });
+
+  test("of 60 commands whose readers have stalled leaves a small sandbox its life, and others go on", async () => {
+    await using box = await acquire({ memory: "64MiB", pids: 200 });
+    const held = Array.from({ length: 60 }, () => box.stream("yes")[Symbol.asyncIterator]());
+    for (const iterator of held) expect((await iterator.next()).done).toBe(false);
+    // What each may have on its way and wait with is full by then.
+    await Bun.sleep(3_000);
+    const { stdout } = await box.exec(["head", "-c", "6000000", "/dev/zero"]);
+    expect(stdout.bytes.length).toBe(6_000_000);
+    await works(box);
+    for (const iterator of held) await iterator.return();
+    await works(box);
+  });
+
   test("of output from a command whose reader stalls leaves the daemon's memory flat", async () => {
     await using box = await acquire();
     await works(box);

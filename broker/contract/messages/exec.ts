@@ -12,6 +12,9 @@ export const MAX_INLINE_BYTES = 256 * 1024;
 export const DEFAULT_OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024;
 /** Default credit: how far ahead of the reader a stream may be. */
 export const DEFAULT_CREDIT_BYTES = 1024 * 1024;
+/** SDKs' first credit of a stream, and twice what they read between one `credit` and the next: of half of it each reader is
+ * sure (see `CreditRequest`), so this times the readers that take nothing is what they cost. */
+export const FIRST_CREDIT_BYTES = 256 * 1024;
 
 /** Of one command's stdin, whose bytes are counted apart: 24 KB of the daemon's memory, until the command ends. */
 export const MAX_STDIN_WRITERS = 256;
@@ -198,8 +201,9 @@ export const AttachRequest = v.object({
 /** `credit`, published without waiting for an answer: how far the reader has come and how far the daemon may go.
  * Both are offsets and only grow, so that a lost or doubled one does no harm. `token` is the reader's: the last
  * part of the reply subject of the exec, attach, read or pack that it is reading. Half of the first credit may be on its
- * way whatever other readers have; more only as far as 16 MiB of all readers together are not. So who gives credit when
- * he has half of it waits for no other reader. */
+ * way whatever other readers have; more only as far as 16 MiB of all readers together (4 MiB in a sandbox of 64 MiB) are
+ * not. So who gives credit whenever he has read half of the first waits for no other reader, unless twice as much again is
+ * on its way to ones that take nothing. */
 export const CreditRequest = v.object({
   version: Version,
   token: v.pipe(v.string(), v.maxLength(128)),

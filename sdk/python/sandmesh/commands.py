@@ -87,7 +87,7 @@ class Prepared:
         inline, source = split(given["stdin"], "stdin") if "stdin" in given else (b"", ())
         self.stdin: Source | None = source if inline is None else None
         request: dict[str, Any] = {"id": self.id, **_program(command)}
-        request |= {"credit_bytes": limit("default_credit_bytes")} if more is None else more
+        request |= {"credit_bytes": limit("first_credit_bytes")} if more is None else more
         request |= {name: plain(value) for name, value in given.items() if name in _AS_THEY_ARE}
         if inline:
             request["stdin"] = inline

@@ -31,7 +31,7 @@ _RESET = struct.pack("ii", 1, 0)
 def _open(box: Box, port: dict[str, Any], on_output_end: Callable[[], None] = lambda: None) -> CommandStream:
     command_id = new_uuid7()
     request = {"id": command_id, "port": port, "stdin_open": True, "output_limit_bytes": _UNLIMITED_BYTES}
-    request["credit_bytes"] = limit("default_credit_bytes")
+    request["credit_bytes"] = limit("first_credit_bytes")
     check_arguments("sandbox.exec.request", request)
     follower = Follower(box, command_id, request)
     return CommandStream(box, command_id, follower, owns=True, on_output_end=on_output_end)

@@ -5,6 +5,7 @@ import {
   type ChunkFrame,
   type EndFrame,
   encode,
+  FIRST_CREDIT_BYTES,
   type Frame,
   OutputGoneError,
   SandmeshError,
@@ -50,7 +51,8 @@ export class Follower {
   readonly #options: FollowOptions;
   readonly #watch: Watch;
   readonly #progress: Progress;
-  readonly #granted = { stdout: 0, stderr: 0 };
+  /** Offsets that the sandbox knows of. */
+  readonly #acknowledged = { stdout: 0, stderr: 0 };
   #started: Started;
   /** As it was before the question that is open now. */
   #startedBefore: Started;
@@ -173,7 +175,7 @@ export class Follower {
     const verb = exec !== undefined && !this.#heard ? "exec" : "attach";
     const { stdout, stderr } = this.#progress.next;
     this.#creditBytes = creditOf(this.#box.pulse.waiting);
-    const credit_bytes = this.#creditBytes;
+    const credit_bytes = FIRST_CREDIT_BYTES;
     const reading = { credit_bytes, ...(this.#reader === undefined ? {} : { reader: this.#reader }) };
     const what =
       verb === "attach"
@@ -181,8 +183,8 @@ export class Follower {
         : // A detached exec is not read.
           { ...exec, ...(exec?.credit_bytes === undefined ? {} : reading) };
     const body = encode({ version: 1, ...this.#box.target.fence, ...what });
-    this.#granted.stdout = stdout + credit_bytes;
-    this.#granted.stderr = stderr + credit_bytes;
+    this.#acknowledged.stdout = stdout;
+    this.#acknowledged.stderr = stderr;
     const subject = sandboxSubject(link.tenant, this.#box.id, verb);
     const stream = link.stream(this.#box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
     this.#token = stream.token;
@@ -202,15 +204,18 @@ export class Follower {
     this.#watch.heard();
   }
 
-  /** Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time, or `now`. */
+  /** Lets the daemon send on, `#creditBytes` ahead of the reader; half of the first credit at a time, or `now`. */
   #credit(name: ChunkFrame["stream"], now = false): void {
     if (name === "data") return;
     const received = this.#progress.next[name];
-    const credit = this.#creditBytes;
-    if (!now && received + credit - this.#granted[name] < credit / 2) return;
-    const until = received + credit;
-    this.#granted[name] = until;
-    giveCredit(this.#box, { token: this.#token, stream: name, received, until });
+    if (!now && received - this.#acknowledged[name] < FIRST_CREDIT_BYTES / 2) return;
+    this.#acknowledged[name] = received;
+    giveCredit(this.#box, {
+      token: this.#token,
+      stream: name,
+      received,
+      until: received + this.#creditBytes,
+    });
   }
 
   #isWhole(frame: EndFrame): boolean {

@@ -1,5 +1,10 @@
 // Options of a command, as users write them, and the exec request that they become.
-import { type ExecRequest, MAX_CHUNK_BYTES, newUuidV7 } from "../../../broker/contract/index.ts";
+import {
+  type ExecRequest,
+  FIRST_CREDIT_BYTES,
+  MAX_CHUNK_BYTES,
+  newUuidV7,
+} from "../../../broker/contract/index.ts";
 import { bytesOf, given, invalid, isIterable, type Names, onlyKnown, onlyWellFormed } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import { bytes, type Duration, milliseconds, type Size, timeLimit } from "../units.ts";
@@ -72,8 +77,8 @@ const NAMES: Names<CommandOptions & { check?: boolean; stdinOpen?: boolean }> = 
 
 export type WireExec = SandboxRequest<"exec">;
 
-/** How far output may be ahead of its reader, per stream: more than goes through in the time that the credit for it takes
- * to come back on a busy machine. */
+/** How far output may be ahead of its reader, per stream, when that has given credit once: more than goes through in the
+ * time that the credit for it takes to come back on a busy machine. */
 export const CREDIT_BYTES = 4 * 1024 * 1024;
 /** Of all streams of a connection together: a server drops one that it cannot write 64 MB to, as when this program does not
  * come to reading for a while. */
@@ -159,7 +164,7 @@ export function prepare(
     keep: options.keep,
     merge: options.merge,
     wait: options.wait,
-    credit_bytes: CREDIT_BYTES,
+    credit_bytes: FIRST_CREDIT_BYTES,
   });
   onlyWellFormed(request);
   const patience =

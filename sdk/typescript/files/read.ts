@@ -7,9 +7,9 @@ import {
   DeadlineError,
   decode,
   encode,
+  FIRST_CREDIT_BYTES,
   FileEndFrame,
   FileError,
-  MAX_CHUNK_BYTES,
   newUuidV7,
   sandboxSubject,
   throwIfError,
@@ -50,14 +50,15 @@ export async function* readFrames(
 ): AsyncGenerator<Uint8Array, void, void> {
   const { link } = box.caller;
   onlyWellFormed(request);
-  const credit_bytes = creditOf(box.pulse.waiting);
+  const credit_bytes = FIRST_CREDIT_BYTES;
+  const ahead = creditOf(box.pulse.waiting);
   const transfer = newUuidV7();
   const body = encode({ version: 1, ...box.target.fence, ...request, credit_bytes, transfer });
   const subject = sandboxSubject(link.tenant, box.id, verb);
   // From here on it keeps the process alive: until the end of what follows.
   const watch = new Watch(box, { signal, patience: undefined, started: () => "unknown" });
   let received = 0;
-  let until = credit_bytes;
+  let acknowledged = 0;
   let isOver = false;
   try {
     const stream = link.stream(box.id, subject, body, { timeoutMs: LINK_TIMEOUT_MS });
@@ -83,9 +84,9 @@ export async function* readFrames(
         ended?.(frame);
         return;
       }
-      if (received + credit_bytes - until >= Math.min(MAX_CHUNK_BYTES, credit_bytes / 2)) {
-        until = received + credit_bytes;
-        giveCredit(box, { token: stream.token, stream: "data", received, until });
+      if (received - acknowledged >= FIRST_CREDIT_BYTES / 2) {
+        acknowledged = received;
+        giveCredit(box, { token: stream.token, stream: "data", received, until: received + ahead });
       }
     }
     watch.throwIfStopped();

@@ -1,6 +1,7 @@
 // TCP between this machine and a sandbox, both ways, over the mesh: no port of the sandbox is open to any network.
 import { createServer, connect as dial, type Server, type Socket } from "node:net";
 import {
+  FIRST_CREDIT_BYTES,
   newUuidV7,
   ProviderError,
   type RequestOf,
@@ -8,7 +9,6 @@ import {
 } from "../../../broker/contract/index.ts";
 import { given, invalid, nothingElse, onlySignal, onlyWellFormed } from "../arguments.ts";
 import { Follower } from "../command/follow.ts";
-import { CREDIT_BYTES } from "../command/request.ts";
 import { StdinWriter } from "../command/stdin.ts";
 import { CommandStream } from "../command/stream.ts";
 import type { Abortable } from "../files/files.ts";
@@ -28,7 +28,7 @@ function open(box: Box, port: Port, onOutputEnd?: () => void): CommandStream {
     port,
     stdin_open: true,
     output_limit_bytes: UNLIMITED_BYTES,
-    credit_bytes: CREDIT_BYTES,
+    credit_bytes: FIRST_CREDIT_BYTES,
   };
   const follower = new Follower(box, { id, exec, keep: "head" });
   return new CommandStream(box, id, follower, { onLeave: "cancel", ...defined({ onOutputEnd }) });

@@ -15,6 +15,7 @@ from .box import Box, credit_of
 from .codec import encode, parse_frame
 from .ids import new_uuid7
 from .lost import may_be_lost
+from .schema import limit
 from .subjects import sandbox_subject
 
 # No frame for this long: the sandbox is asked whether it is there, and the rest is asked for again.
@@ -66,9 +67,9 @@ class _Attempt:
         self._verb = verb
         self._credit = credit_of(box.pulse.waiting)
         self._transfer = new_uuid7()
-        self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": self._credit}
+        self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": limit("first_credit_bytes")}
         self._request["transfer"] = self._transfer
-        self._granted = self._credit
+        self._acknowledged = 0
         self._first = 0
         self.got = 0
         self.end: dict[str, Any] = {}
@@ -126,8 +127,8 @@ class _Attempt:
         return self._first
 
     async def _grant(self, stream: AnswerStream) -> None:
-        until = self.got + self._credit
-        if until - self._granted < self._credit // 2:
+        if self.got - self._acknowledged < limit("first_credit_bytes") // 2:
             return
-        self._granted = until
-        await self._box.give_credit(stream.token, "data", self._first + self.got, self._first + until)
+        self._acknowledged = self.got
+        received = self._first + self.got
+        await self._box.give_credit(stream.token, "data", received, received + self._credit)

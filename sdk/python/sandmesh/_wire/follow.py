@@ -25,6 +25,7 @@ from .caller import ABSENT_S
 from .codec import encode, parse_frame
 from .lost import may_be_lost, started_nothing
 from .progress import STREAMS, Frame, Progress
+from .schema import limit
 from .silence import Silence
 from .subjects import sandbox_subject
 
@@ -72,7 +73,7 @@ class Follower:
         self._begun = time.monotonic()
         self._asking = False
         self._credit_bytes = 0
-        self._granted = dict.fromkeys(STREAMS, 0)
+        self._acknowledged = dict.fromkeys(STREAMS, 0)
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
         # Of the question that is answered in frames, of which the last has not come.
@@ -235,11 +236,11 @@ class Follower:
         # A detached one is not read.
         is_read = "credit_bytes" in request
         if is_read:
-            request = {**request, "credit_bytes": self._credit_bytes}
+            request = {**request, "credit_bytes": limit("first_credit_bytes")}
             if self._reader is not None:
                 request["reader"] = self._reader
         for name in STREAMS:
-            self._granted[name] = next_[name] + self._credit_bytes
+            self._acknowledged[name] = next_[name]
         link = self._box.caller.link
         body = encode({"version": 1, **self._box.target.fence, **request})
         self._started_before = self.started
@@ -264,13 +265,13 @@ class Follower:
             self._silence.heard()
 
     async def _credit(self, name: str, now: bool) -> None:
-        """Lets the daemon send on, as far ahead of the reader as before; half of the credit at a time, or ``now``."""
+        """Lets the daemon send on, as far ahead of the reader; half of the first credit at a time, or ``now``."""
         received = self._progress.next[name]
-        until = received + self._credit_bytes
-        if self._stream is None or (until - self._granted[name] < self._credit_bytes // 2 and not now):
+        half = limit("first_credit_bytes") // 2
+        if self._stream is None or (received - self._acknowledged[name] < half and not now):
             return
-        self._granted[name] = until
-        await self._box.give_credit(self._stream.token, name, received, until)
+        self._acknowledged[name] = received
+        await self._box.give_credit(self._stream.token, name, received, received + self._credit_bytes)
 
     def _is_whole(self, end: Frame) -> bool:
         if self._progress.complete(end):
