@@ -60,8 +60,8 @@ export interface Link {
   stream(responder: string, subject: string, data: Uint8Array, options: RequestOptions): AnswerStream;
   /** Resolves when the server has everything that was published or subscribed so far. */
   flush(): Promise<void>;
-  /** Called at each loss (false) and return (true) of the connection. */
-  onStatus(handle: (connected: boolean) => void): void;
+  /** Called at each loss (false) and return (true) of the connection. Returns what takes it back. */
+  onStatus(handle: (connected: boolean) => void): () => void;
   /** For how long the server has been away, ms; 0 while it is there. */
   readonly awayMs: number;
   /** Set where the server has been away for `goneAfterMs` (reason `server_gone`), until it is back: what all that is

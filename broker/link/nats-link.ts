@@ -36,7 +36,7 @@ export class NatsLink implements Link {
   readonly #wildcard: string;
   /** Random, so that the answers of one user's several connections do not all come to each of them. */
   readonly #connection = randomBytes(5).toString("hex");
-  readonly #statusHandlers: ((connected: boolean) => void)[] = [];
+  readonly #statusHandlers = new Set<(connected: boolean) => void>();
   readonly #flushing = new Set<(error: unknown) => void>();
   readonly #absence: Absence;
   #repliesOpen = false;
@@ -226,15 +226,18 @@ export class NatsLink implements Link {
     }
   }
 
-  onStatus(handle: (connected: boolean) => void): void {
-    this.#statusHandlers.push(handle);
+  onStatus(handle: (connected: boolean) => void): () => void {
+    // The same function may be handed in twice.
+    const own = (connected: boolean) => handle(connected);
+    this.#statusHandlers.add(own);
+    return () => this.#statusHandlers.delete(own);
   }
 
   #tellStatus(connected: boolean): void {
     if (this.#up === connected) return;
     this.#up = connected;
     if (!connected) this.#absence.begin();
-    for (const handle of this.#statusHandlers) {
+    for (const handle of [...this.#statusHandlers]) {
       try {
         handle(connected);
       } catch (error) {

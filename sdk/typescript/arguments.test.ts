@@ -21,6 +21,7 @@ const wrong = (value: unknown): any => value;
 const caller = new Proxy({} as Caller, {
   get(_, name) {
     if (name === "throwIfClosed") return () => undefined;
+    if (name === "link") return { onStatus: () => undefined };
     return () => {
       throw new Error(`${String(name)} of the connection was used`);
     };
@@ -140,6 +141,13 @@ test.each<[what: string, field: string, call: () => unknown]>([
   ["shell(null)", "options", () => sandbox.shell(wrong(null))],
   ["list(null)", "options", () => mesh.list(wrong(null))],
   ["events(null)", "filter", () => mesh.events(wrong(null)).next()],
+  ...["granted", 5, null, {}, [], [5], ["nonsense"], ["lost", "nonsense"], new Set(["nonsense"])].map(
+    (what): [string, string, () => unknown] => [
+      `events({ what: ${what instanceof Set ? "a set of nonsense" : JSON.stringify(what)} })`,
+      "what",
+      () => mesh.events({ what: wrong(what) }).next(),
+    ],
+  ),
   ["chmod(…, undefined)", "mode", () => files.chmod("f", wrong(undefined))],
   ...[undefined, null, -1, "", true, {}, []].map((owner): [string, string, () => unknown] => [
     `chown(…, ${JSON.stringify(owner)})`,

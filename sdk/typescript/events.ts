@@ -11,7 +11,7 @@ import {
 } from "../../broker/contract/index.ts";
 import type { Message } from "../../broker/link/link.ts";
 import { onAbort } from "../../broker/link/on-abort.ts";
-import { given, nothingElse } from "./arguments.ts";
+import { given, invalid, nothingElse } from "./arguments.ts";
 import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
 import { poolEventOf } from "./wire/news.ts";
@@ -23,42 +23,65 @@ export interface EventFilter {
   /** Of this sandbox only. */
   sandbox?: string;
   /** Of these kinds only. */
-  what?: readonly PoolEvent["what"][];
+  what?: readonly PoolEvent["what"][] | ReadonlySet<PoolEvent["what"]>;
   signal?: AbortSignal;
 }
 
+/** Not the pool's: events from before this one may be missing, since the connection was lost and is back, or since their
+ * reader was too far behind. Who waits for something looks again, with `list`. */
+export interface MissedEvents {
+  what: "missed";
+  /** When that was noticed, by this machine's clock. */
+  at: string;
+  run?: undefined;
+  sandbox?: undefined;
+  lease?: undefined;
+  reason?: undefined;
+}
+
+export type MeshEvent = PoolEvent | MissedEvents;
+
 const Filter = v.object({ run: v.optional(Id), sandbox: v.optional(Id) });
 
-/** A reader that is this far behind misses the oldest. */
+/** A reader that is this far behind misses the older half, and is told so in its place: not at each event from then on. */
 const MAX_WAITING = 10_000;
 
 /** Endless; leave the loop or abort. Throws ConnectionError where the server has been away for a minute. Events from before
- * the first step of the loop are not told. Events of sandboxes' own making are left out, since anyone inside may make them. */
-export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<PoolEvent, void, void> {
-  const waiting: PoolEvent[] = [];
+ * the first step of the loop are not told. Events of sandboxes' own making are left out, since anyone inside may make them.
+ * MissedEvents come whatever the filter is. */
+export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<MeshEvent, void, void> {
+  const waiting: MeshEvent[] = [];
   let wake: () => void = () => undefined;
+  const add = (event: MeshEvent) => {
+    waiting.push(event);
+    if (waiting.length > MAX_WAITING) waiting.splice(0, MAX_WAITING / 2, missed());
+    wake();
+  };
   const take = (message: Message) => {
     const subject = parseSubject(message.subject);
     if (subject?.kind !== "event" || subject.scope === "sandbox") return;
     const event = poolEventOf(message.data);
-    if (event === undefined || !matches(event, filter)) return;
-    waiting.push(event);
-    if (waiting.length > MAX_WAITING) waiting.shift();
-    wake();
+    if (event === undefined || !kinds.has(event.what)) return;
+    if ((run === undefined || event.run === run) && (sandbox === undefined || event.sandbox === sandbox))
+      add(event);
   };
   const { link } = caller;
-  const { run, sandbox, what: kinds = EVENTS, signal, ...rest } = given(filter, "filter");
+  const { run, sandbox, what, signal, ...rest } = given(filter, "filter");
   nothingElse(rest);
+  const kinds = kindsOf(what);
   // No event would ever be another name's.
   check(Filter, defined({ run, sandbox }));
   const subjects =
     run === undefined
       ? [eventWildcard(link.tenant)]
-      : kinds.map((what) => runEventSubject(link.tenant, run, what));
+      : [...kinds].map((kind) => runEventSubject(link.tenant, run, kind));
   const subscriptions = subjects.map((subject) => link.subscribe(subject, take));
   const stop = () => wake();
   const unhear = onAbort(signal, stop);
   const heed = link.onGone(stop);
+  const heedReturn = link.onStatus((connected) => {
+    if (connected && waiting.at(-1)?.what !== "missed") add(missed());
+  });
   void link.closed.then(stop);
   try {
     for (;;) {
@@ -74,14 +97,19 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
   } finally {
     unhear();
     heed();
+    heedReturn();
     for (const subscription of subscriptions) subscription.unsubscribe();
   }
 }
 
-function matches(event: PoolEvent, { run, sandbox, what }: EventFilter): boolean {
-  return (
-    (run === undefined || event.run === run) &&
-    (sandbox === undefined || event.sandbox === sandbox) &&
-    (what === undefined || what.includes(event.what))
-  );
+const missed = (): MissedEvents => ({ what: "missed", at: new Date().toISOString() });
+
+/** No event would ever be of another kind, nor of none. */
+function kindsOf(what: unknown): ReadonlySet<PoolEvent["what"]> {
+  if (what === undefined) return new Set(EVENTS);
+  const kinds = Array.isArray(what) || what instanceof Set ? new Set<unknown>(what) : undefined;
+  const known = EVENTS.filter((kind) => kinds?.has(kind));
+  if (kinds === undefined || known.length === 0 || known.length !== kinds.size)
+    throw invalid("what", `must be a list or set of some of ${EVENTS.join(", ")}`);
+  return new Set(known);
 }

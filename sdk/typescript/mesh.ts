@@ -7,7 +7,6 @@ import {
   NotFoundError,
   PermissionDeniedError,
   type POOL_VERBS,
-  type PoolEvent,
   randomName,
   SandboxLostError,
   type SandboxView,
@@ -16,7 +15,7 @@ import { whenAborted } from "../../broker/link/on-abort.ts";
 import { acquire } from "./acquire.ts";
 import { type AcquireManyOptions, type AcquireOptions, acquireRequest } from "./acquire-options.ts";
 import { given, invalid, nothingElse, onlySignal } from "./arguments.ts";
-import { type EventFilter, events } from "./events.ts";
+import { type EventFilter, events, type MeshEvent } from "./events.ts";
 import { guard, type Releasing, unguard } from "./exit.ts";
 import type { Abortable } from "./files/files.ts";
 import {
@@ -38,6 +37,7 @@ import { type Duration, milliseconds } from "./units.ts";
 import { Box } from "./wire/box.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
+import { listAll } from "./wire/listing.ts";
 import { stopWith, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
@@ -183,13 +183,7 @@ export class Mesh implements AsyncDisposable {
   async list(options: { run?: string; signal?: AbortSignal } = {}): Promise<SandboxView[]> {
     const { run, signal, ...rest } = given(options);
     nothingElse(rest);
-    const sandboxes: SandboxView[] = [];
-    for (let after: string | undefined; ; ) {
-      const page = await this.#caller.pool("list", defined({ run, after }), { signal });
-      sandboxes.push(...page.sandboxes);
-      after = page.next;
-      if (after === undefined) return sandboxes;
-    }
+    return await listAll(this.#caller, { run, signal });
   }
 
   /** The pool in figures. */
@@ -261,8 +255,10 @@ export class Mesh implements AsyncDisposable {
     return unlessAborted(verified, signal);
   }
 
-  /** What happens in the mesh, from now on. */
-  events(filter: EventFilter = {}): AsyncGenerator<PoolEvent, void, void> {
+  /** What happens in the mesh, from now on; and `{ what: "missed" }`, whatever the filter, where the connection was lost and is
+   * back, or the reader was 10,000 events behind: look again with `list`, since what happened meanwhile is not told. Throws
+   * InvalidRequestError, CanceledError, ConnectionError (the mesh was closed, or its server has been away for a minute). */
+  events(filter: EventFilter = {}): AsyncGenerator<MeshEvent, void, void> {
     return events(this.#caller, filter);
   }
 

@@ -12,7 +12,7 @@
 // Mesh     acquire(spec & { run?, timeout?, lease?, maxLife?, id?, signal? }) → Sandbox · acquireMany(n, …) ·
 //          run(id?, { lease? }) → Run · sandbox(id) → Sandbox · list({ run? }) · status() · renew(run, lease?) ·
 //          release("sb-…" | lease | run | { sandbox } | { lease } | { run }) → number ended ·
-//          events({ run?, sandbox?, what?, signal? }) · drain({ on?, releaseAll? }) · close()
+//          events({ run?, sandbox?, what?, signal? }) → MeshEvents, "missed" among them · drain({ on?, releaseAll? }) · close()
 // Run      id · acquire · acquireMany · list · renew · events · release() → number · close()
 // Sandbox  id · grant · run · lost · onLost(tell) · exec(text | argv, options) → ExecResult ·
 //          stream(…) → CommandStream · start(…) → Command · command(id) · commands() · shell(options) → Session ·
@@ -50,7 +50,7 @@ export { CommandStream } from "./command/stream.ts";
 export { Terminal, type TerminalOptions } from "./command/terminal.ts";
 export { type ConnectOptions, connect } from "./connect.ts";
 export { CommandFailedError, NoMeshError } from "./errors.ts";
-export type { EventFilter } from "./events.ts";
+export type { EventFilter, MeshEvent, MissedEvents } from "./events.ts";
 export { type Abortable, type Content, Files, type SearchOptions, type WriteOptions } from "./files/files.ts";
 export type { ReadRange } from "./files/read.ts";
 export type { CopyOptions } from "./files/trees.ts";

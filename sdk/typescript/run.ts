@@ -1,8 +1,8 @@
 // A run: sandboxes that are renewed together and end together.
-import type { PoolEvent, SandboxView } from "../../broker/contract/index.ts";
+import type { SandboxView } from "../../broker/contract/index.ts";
 import type { AcquireManyOptions, AcquireOptions } from "./acquire-options.ts";
 import { given, onlySignal } from "./arguments.ts";
-import type { EventFilter } from "./events.ts";
+import type { EventFilter, MeshEvent } from "./events.ts";
 import type { Abortable } from "./files/files.ts";
 import type { Mesh } from "./mesh.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -46,7 +46,8 @@ export class Run implements AsyncDisposable {
     await this.#mesh.renew(this.id, lease ?? this.#lease, options);
   }
 
-  events(filter: Omit<EventFilter, "run"> = {}): AsyncGenerator<PoolEvent, void, void> {
+  /** As `Mesh.events`, of this run. */
+  events(filter: Omit<EventFilter, "run"> = {}): AsyncGenerator<MeshEvent, void, void> {
     return this.#mesh.events({ ...given(filter, "filter"), run: this.id });
   }
 

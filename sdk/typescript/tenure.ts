@@ -1,10 +1,17 @@
 // What one mesh connection holds: its runs with their sandboxes, renewed while there are any, and told of losses.
-import { fromWire, type Grant, LeaseLostError, SandboxLostError } from "../../broker/contract/index.ts";
+import {
+  fromWire,
+  type Grant,
+  LeaseLostError,
+  SandboxLostError,
+  SandmeshError,
+} from "../../broker/contract/index.ts";
 import type { Holdings } from "./releases.ts";
 import { DEAD_MAN_MS, type Loss } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
 import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
+import { isLive, listAll } from "./wire/listing.ts";
 import { hearLosses } from "./wire/news.ts";
 
 export interface Held {
@@ -20,6 +27,9 @@ export interface Kept {
   sandbox: string;
   leaseMs: number;
 }
+
+/** After a restart of the server all clients are back at once. */
+const LOOK_WITHIN_MS = 1_000;
 
 class RunState {
   readonly run: string;
@@ -46,10 +56,13 @@ export class Tenure {
   readonly open = new Set<string>();
   /** By its lease, what is being released, or was to be and is not known to be gone. */
   readonly #releasing = new Map<string, Kept>();
+  readonly #unhear: () => void;
+  #lookTimer: NodeJS.Timeout | undefined;
 
   constructor(caller: Caller, renewer: Renewer) {
     this.#caller = caller;
     this.#renewer = renewer;
+    this.#unhear = caller.link.onStatus((connected) => connected && this.#lookSoon());
   }
 
   own(run: string): void {
@@ -174,6 +187,8 @@ export class Tenure {
   }
 
   close(): void {
+    this.#unhear();
+    clearTimeout(this.#lookTimer);
     for (const state of this.#runs.values()) state.unhear();
     this.#runs.clear();
   }
@@ -183,6 +198,33 @@ export class Tenure {
     if (state === undefined) return;
     if (state.held.has(sandbox)) this.#lose(state, sandbox, reason);
     else if (state.acquiring > 0) state.early.set(sandbox, reason);
+  }
+
+  /** The connection was lost and is back: losses that were told meanwhile were not heard. */
+  #lookSoon(): void {
+    clearTimeout(this.#lookTimer);
+    const look = () => {
+      for (const state of this.#runs.values()) void this.#look(state);
+    };
+    this.#lookTimer = setTimeout(look, Math.random() * LOOK_WITHIN_MS);
+  }
+
+  /** What is acquired while the pool is asked may not stand in its answer. Where none comes nothing is known, and the next
+   * call to the sandbox finds out. */
+  async #look(state: RunState): Promise<void> {
+    const before = [...state.held.values()];
+    if (before.length === 0) return;
+    try {
+      const views = await listAll(this.#caller, { run: state.run });
+      const listed = new Map(views.map((view) => [view.sandbox, view]));
+      for (const held of before) {
+        const view = listed.get(held.sandbox);
+        if ((view !== undefined && isLive(view)) || state.held.get(held.sandbox) !== held) continue;
+        this.#lose(state, held.sandbox, view?.reason ?? view?.state ?? "gone");
+      }
+    } catch (error) {
+      if (!(error instanceof SandmeshError)) throw error;
+    }
   }
 
   #lose(state: RunState, sandbox: string, reason: string): void {

@@ -1,7 +1,7 @@
 // events: what happens in the mesh, as it happens.
 import { type Command, Option } from "commander";
 import { CanceledError, EVENTS } from "../../../broker/contract/index.ts";
-import type { PoolEvent } from "../../typescript/mod.ts";
+import type { MeshEvent, PoolEvent } from "../../typescript/mod.ts";
 import { defined } from "../../typescript/spec.ts";
 import { withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
@@ -20,7 +20,7 @@ export function addEvents(program: Command): void {
     .command("events")
     .summary("watch what happens to sandboxes")
     .description(
-      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a line. That the pool is draining is told to tenants that have something in it or have asked it since its start; `status` says so at any time.",
+      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a line. That the pool is draining is told to tenants that have something in it or have asked it since its start; `status` says so at any time. Where the connection was lost and is back, or what reads this is too far behind, a line `missed` says that events may be missing: `ps` shows what there is.",
     )
     .option("--run <id>", "of this run only")
     .option("--sandbox <id>", "of this sandbox only")
@@ -42,8 +42,15 @@ export function addEvents(program: Command): void {
     });
 }
 
-const describe = ({ at, what, sandbox = "", run = "", reason = "" }: PoolEvent): string =>
-  rowOf(stateColor(what), timeOf(at), what, sandbox, run, shown(reason));
+const describe = ({ at, what, sandbox = "", run = "", reason = "" }: MeshEvent): string =>
+  rowOf(
+    stateColor(what),
+    timeOf(at),
+    what,
+    sandbox,
+    run,
+    what === "missed" ? "events before this may be missing: see `sandmesh ps`" : shown(reason),
+  );
 
 /** "14:03:07.123", on this machine's clock. */
 function timeOf(at: string): string {

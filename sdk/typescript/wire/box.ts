@@ -4,11 +4,11 @@ import {
   NotFoundError,
   SandboxLostError,
   SandmeshError,
-  type State,
   UnreachableError,
 } from "../../../broker/contract/index.ts";
 import type { Caller, CallOptions, CallVerb, SandboxAnswer, SandboxRequest, Target } from "./caller.ts";
 import type { Lifeline } from "./lifeline.ts";
+import { isLive } from "./listing.ts";
 import { saying } from "./lost.ts";
 import { hearLosses } from "./news.ts";
 import { canceledBy, stopWith, unlessAborted } from "./pause.ts";
@@ -16,8 +16,6 @@ import type { Pulse } from "./pulse.ts";
 import { Silence } from "./silence.ts";
 
 const PING_MS = 5_000;
-/** States from which no sandbox comes back. */
-const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "failed"]);
 
 export class Box {
   readonly caller: Caller;
@@ -154,7 +152,7 @@ export class Box {
         { timeoutMs: PING_MS, absentMs: 0 },
       );
       const view = sandboxes.find((each) => each.sandbox === sandbox);
-      if (view !== undefined && !ENDED.has(view.state)) return view.run;
+      if (view !== undefined && isLive(view)) return view.run;
       // An older pool, which lists them all.
       if (view === undefined && next !== undefined) return undefined;
       if (view === undefined) unlisted();

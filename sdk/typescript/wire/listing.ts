@@ -1,0 +1,23 @@
+// The pool's list.
+import type { SandboxView, State } from "../../../broker/contract/index.ts";
+import { defined } from "../spec.ts";
+import type { Caller } from "./caller.ts";
+
+/** States from which no sandbox comes back. */
+const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "failed"]);
+
+export const isLive = ({ state }: SandboxView): boolean => !ENDED.has(state);
+
+/** The tenant's sandboxes, or a run's, by id; page by page. Throws as `Caller.pool`. */
+export async function listAll(
+  caller: Caller,
+  { run, signal }: { run: string | undefined; signal?: AbortSignal | undefined },
+): Promise<SandboxView[]> {
+  const sandboxes: SandboxView[] = [];
+  for (let after: string | undefined; ; ) {
+    const page = await caller.pool("list", defined({ run, after }), { signal });
+    sandboxes.push(...page.sandboxes);
+    after = page.next;
+    if (after === undefined) return sandboxes;
+  }
+}
