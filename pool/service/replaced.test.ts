@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import {
   controlWildcard,
   encode,
+  ListAnswer,
   newUuidV7,
   ReleaseAnswer,
   RenewAnswer,
@@ -60,6 +61,8 @@ test("it does not say that a run or sandbox is not there, or released", async ()
   mesh.records.open();
   const asked = ann.ask("renew", { version: 1, run: "run-of-the-next" }, RenewAnswer, 300);
   await expect(asked).rejects.toMatchObject({ code: "deadline_exceeded" });
+  const listed = ann.ask("list", { version: 1, run: "run-of-the-next" }, ListAnswer, 300);
+  await expect(listed).rejects.toMatchObject({ code: "deadline_exceeded" });
   const released = ann.ask("release", { version: 1, sandbox: "sb-next" }, ReleaseAnswer, 300);
   await expect(released).rejects.toMatchObject({ code: "deadline_exceeded" });
 });

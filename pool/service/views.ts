@@ -50,7 +50,9 @@ export class Views {
     const last = page.at(-1);
     const answer: v.InferOutput<typeof ListAnswer> =
       rest.length > page.length && last !== undefined ? { sandboxes, next: last } : { sandboxes };
-    respond(this.#core, reply, answer);
+    // Of a run it says, too, what is not there any more: its holders ask for it when their connection is back.
+    if (run !== undefined) ifCurrent(this.#core, () => respond(this.#core, reply, answer));
+    else respond(this.#core, reply, answer);
   }
 
   #ids(tenant: string, run: string | undefined, after: string | undefined): string[] {

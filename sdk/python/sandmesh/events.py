@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from ._wire.caller import Caller
@@ -18,13 +18,14 @@ from .errors import InvalidRequestError
 
 What = Literal["queued", "creating", "granted", "leased", "released", "expired", "lost", "failed", "draining"]
 _WHAT: tuple[str, ...] = get_args(What)
-# A reader that is this far behind misses the oldest.
 _MAX_WAITING = 10_000
 
 
 @dataclass(frozen=True)
 class Event:
-    what: What
+    what: What | Literal["missed"]
+    """``missed``, which is this connection's own word: the pool may have told more, of whatever, that did not arrive:
+    the connection was lost, and is back, or the reader was too far behind. What there is now ``list()`` tells."""
     at: datetime
     run: str | None = None
     sandbox: str | None = None
@@ -38,13 +39,48 @@ def _event_of(wire: dict[str, Any]) -> Event:
     return Event(wire["what"], at, *(wire.get(name) for name in ("run", "sandbox", "lease", "reason")))
 
 
-async def events(
+def _missed() -> Event:
+    return Event("missed", datetime.now(timezone.utc))
+
+
+class _Waiting:
+    """What has come and was not read yet."""
+
+    def __init__(self) -> None:
+        self.events = deque[Event]()
+        self.wake = asyncio.Event()
+
+    def add(self, event: Event) -> None:
+        if len(self.events) == _MAX_WAITING:
+            # Not one at a time: a reader that stays behind would be told to look again before each event.
+            for _ in range(_MAX_WAITING // 2):
+                self.events.popleft()
+            self.events.appendleft(_missed())
+        self.events.append(event)
+        self.wake.set()
+
+    def reconnected(self) -> None:
+        # Behind what came before. Who has not read of the last time yet need not look twice.
+        if not self.events or self.events[-1].what != "missed":
+            self.add(_missed())
+
+
+def events(
     caller: Caller, run: str | None, sandbox: str | None, what: Collection[What] | None
 ) -> AsyncGenerator[Event, None]:
+    """Raises InvalidRequestError at once: no event would ever be another name's."""
     kinds = _kinds(what)
+    if run is not None:
+        check_id("run", run)
     if sandbox is not None:
         check_id("sandbox", sandbox)
-    link, waiting, wake = caller.link, deque[Event](maxlen=_MAX_WAITING), asyncio.Event()
+    return _events(caller, run, sandbox, kinds)
+
+
+async def _events(
+    caller: Caller, run: str | None, sandbox: str | None, kinds: tuple[str, ...]
+) -> AsyncGenerator[Event, None]:
+    link, waiting = caller.link, _Waiting()
 
     def take(subject: str, body: bytes) -> None:
         if subject.split(".")[3] == "sbx":  # of a sandbox's own making: anyone inside may say that
@@ -54,22 +90,21 @@ async def events(
         except (InvalidRequestError, ValueError):
             return  # a newer pool's
         if event.what in kinds and (run in (None, event.run)) and (sandbox in (None, event.sandbox)):
-            waiting.append(event)
-            wake.set()
+            waiting.add(event)
 
     subjects = [event_wildcard(link.tenant)]
     if run is not None:
         subjects = [run_event_subject(link.tenant, run, each) for each in kinds]
-    stops = [link.on_end(wake.set)]
+    stops = [link.on_end(waiting.wake.set), link.on_reconnect(waiting.reconnected)]
     try:
         for subject in subjects:
             stops.append(await link.subscribe(subject, take))
         while True:
-            while waiting:
-                yield waiting.popleft()
+            while waiting.events:
+                yield waiting.events.popleft()
             link.check_usable()
-            wake.clear()
-            await wake.wait()
+            waiting.wake.clear()
+            await waiting.wake.wait()
     finally:
         for stop in stops:
             stop()

@@ -295,8 +295,10 @@ class Mesh:
     def events(
         self, *, run: str | None = None, sandbox: str | None = None, what: Collection[What] | None = None
     ) -> AsyncGenerator[Event, None]:
-        """What happens in the mesh, from the first step of the loop on; endless. A reader that is 10,000 behind misses
-        the oldest."""
+        """What happens in the mesh, from the first step of the loop on; endless. Where some may be missing, one comes
+        whose ``what`` is ``missed``, also where others were asked for: when the connection was lost and is back, and
+        where 10,000 wait to be read, instead of their older half. Who waits for an event looks with ``list()`` then.
+        Raises InvalidRequestError at once, ConnectionError."""
         return events(self._caller, run, sandbox, what)
 
     async def drain(self, on: bool = True, *, release_all: bool = False) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..errors import (
 )
 from .caller import Caller, Target, nothing
 from .codec import encode
-from .news import hear_losses
+from .news import hear_losses, loss_of
 from .schema import limit
 from .silence import Silence
 from .subjects import sandbox_subject
@@ -271,10 +271,11 @@ class Box:
             # The pool is not there or busy: nothing is known, and it is asked again at the next silence.
             return None
         view = next((view for view in page["sandboxes"] if view["sandbox"] == self.id), None)
-        if view is not None and view["state"] not in ("lost", "gone", "releasing", "failed"):
+        loss = None if view is None else loss_of(view)
+        if view is not None and loss is None:
             return str(view["run"]) if "run" in view else None
-        if view is not None:
-            self._lost(view.get("reason", view["state"]))
+        if loss is not None:
+            self._lost(loss)
         # An older pool lists them all.
         elif page.get("next") is None:
             unlisted()

@@ -88,8 +88,11 @@ class Link:
     def connected(self) -> bool:
         return bool(self._nc.is_connected)
 
-    def on_reconnect(self, handler: Callable[[], None]) -> None:
+    def on_reconnect(self, handler: Callable[[], None]) -> Callable[[], None]:
+        """``handler`` is called each time the connection is back: what was published meanwhile did not arrive. Returns
+        what ends that."""
         self._reconnect_handlers.append(handler)
+        return lambda: self._reconnect_handlers.remove(handler)
 
     def on_end(self, handler: Callable[[], None]) -> Callable[[], None]:
         """``handler`` is called when the connection is closed for good, or its server gone. Returns what ends that."""
@@ -258,7 +261,7 @@ class Link:
         # Answers that were on their way are lost, so each asker decides whether to ask again.
         again = ConnectionError("the connection was lost and is back; the answer may be lost")
         self.asked.returned(again)
-        for handler in self._reconnect_handlers:
+        for handler in list(self._reconnect_handlers):
             handler()
 
     async def _on_closed(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import InvalidRequestError
 from .codec import decode
@@ -11,6 +12,12 @@ from .schema import check
 from .subjects import run_event_subject
 
 _LOSSES = ("lost", "expired", "released", "failed")
+_ENDED = ("releasing", "gone", "lost", "failed")
+
+
+def loss_of(view: dict[str, Any]) -> str | None:
+    """Why a sandbox that the pool lists is not there any more; None while it is."""
+    return str(view.get("reason", view["state"])) if view["state"] in _ENDED else None
 
 
 async def hear_losses(link: Link, run: str, tell: Callable[[str, str], None]) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,8 +12,11 @@ from typing import Any
 from ..errors import SandboxLostError
 from .box import Lifeline
 from .caller import Caller
-from .news import hear_losses
+from .news import hear_losses, loss_of
 from .renewal import DEAD_MAN_S, Renewer
+
+# Many trainers that lost the same server are back, and ask, in about the same moment.
+_LOOK_WITHIN_S = 1.0
 
 
 @dataclass
@@ -39,6 +43,8 @@ class Tenure:
         self._renewer = renewer
         self._runs: dict[str, _Run] = {}
         self._leases: dict[str, Held] = {}
+        self._look: asyncio.TimerHandle | None = None
+        caller.link.on_reconnect(self._returned)
 
     @property
     def held(self) -> list[Held]:
@@ -99,6 +105,36 @@ class Tenure:
                 message = f"sandbox {held.sandbox} is lost: its lease of {lease_s:g} s could not be renewed for"
                 message += f" {unrenewed:.0f} s, with the server away"
                 held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="expired"))
+
+    def _returned(self) -> None:
+        """The connection was lost and is back: of losses meanwhile no event has arrived, and none will."""
+        if self._look is not None:
+            self._look.cancel()
+        self._look = self._caller.link.loop.call_later(random.uniform(0, _LOOK_WITHIN_S), self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._look = None
+        for run, state in self._runs.items():
+            if state.held and self._caller.link.closed_error is None:
+                self._caller.behind(self._look_at(run, state))
+
+    async def _look_at(self, run: str, state: _Run) -> None:
+        """Asks the pool for the run's sandboxes. Of what was held then what it does not list is lost; what was acquired
+        since may be missing from what the pool had said by then."""
+        asked_about = list(state.held.values())
+        listed: dict[str, str | None] = {}
+        request = {"run": run}
+        while True:
+            page = await self._caller.pool("list", request)
+            listed.update((view["sandbox"], loss_of(view)) for view in page["sandboxes"])
+            if page.get("next") is None:
+                break
+            request["after"] = page["next"]
+        for held in asked_about:
+            reason = listed.get(held.sandbox, "gone")
+            # Released, detached or told of as lost meanwhile it is none of ours any more.
+            if reason is not None and state.held.get(held.sandbox) is held:
+                self._lose(state, held.sandbox, reason)
 
     def _happened(self, run: str, sandbox: str, reason: str) -> None:
         state = self._runs.get(run)
