@@ -62,6 +62,12 @@ test("events says that some may be missing, where its connection was cut, as a l
     return seen;
   };
   const both = [watch(), watch("--json")];
+  await using _ended = {
+    async [Symbol.asyncDispose]() {
+      for (const { child } of both) child.kill("SIGKILL");
+      await Promise.all(both.map(({ child }) => child.exited));
+    },
+  };
   await eventually("both have told of one", async () => {
     await here.sandmesh("release", await here.acquired());
     return both.every(({ text }) => text.includes("released"));
