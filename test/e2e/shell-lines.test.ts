@@ -38,9 +38,9 @@ async function seen(box: Sandbox, command: string | string[], cwd: string): Prom
 /** Without its own pid, the time of day (files that two runs made within one tick of the clock have the same, to the
  * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes spares, and one process
  * more, with which `ls -l /` has a wider column of links from the hundredth process on. */
-const neutral = (output: string, pid: number): string =>
+const neutral = (output: string, pid: number | undefined): string =>
   output
-    .replaceAll(new RegExp(`\\b${pid}\\b`, "g"), "PID")
+    .replaceAll(pid === undefined ? /$^/g : new RegExp(`\\b${pid}\\b`, "g"), "PID")
     .replaceAll(/\b\d\d:\d\d(:\d\d(\.\d+)?)?\b/g, "TIME")
     .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")
@@ -53,14 +53,17 @@ const sorted = (output: string): string =>
     .sort()
     .join("");
 /** What programs that run at the same time write comes in any order: of a pipeline's that is what they say on stderr. */
-const compared = (command: string, { outcome, stdout, stderr, pid }: Seen): string => {
+const compared = (command: string, { outcome, stdout, stderr }: Seen, pid?: number): string => {
   const ofSeveral = /xargs .*-P/.test(command);
   const [out, err] = [neutral(stdout, pid), neutral(stderr, pid)];
   return [outcome, ofSeveral ? sorted(out) : out, ofSeveral || /[|&]/.test(command) ? sorted(err) : err].join(
     "--\n",
   );
 };
-const same = (command: string, a: Seen, b: Seen): boolean => compared(command, a) === compared(command, b);
+/** As they are, or each without its own pid: in a sandbox that is a small number, which may stand in a file as well. */
+const same = (command: string, a: Seen, b: Seen): boolean =>
+  compared(command, a) === compared(command, b) ||
+  compared(command, a, a.pid) === compared(command, b, b.pid);
 
 async function prepare(box: Sandbox, trajectory: Trajectory): Promise<void> {
   await box.files.mkdir(trajectory.cwd);
