@@ -100,7 +100,8 @@ export async function cuttable(port: number): Promise<Cuttable> {
       const way = [...ways].at(-1);
       if (way === undefined) throw new Error("there is no connection");
       const { near, far, end } = way;
-      near.off("close", end);
+      // Of its end, too, the server is told nothing.
+      near.off("close", end).removeAllListeners("data").removeAllListeners("end");
       far.unpipe(near);
       near.destroy();
       return { end };
