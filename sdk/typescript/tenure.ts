@@ -112,12 +112,11 @@ export class Tenure {
   beginRelease(run: string, sandbox?: string): Held[] {
     const state = this.#runs.get(run);
     if (state === undefined) return [];
-    const ending = [...state.held.values()].filter(
-      (held) => sandbox === undefined || held.sandbox === sandbox,
-    );
-    for (const { sandbox, lease } of ending) {
-      this.#releasing.set(lease, { sandbox, leaseMs: state.leaseMs });
-      state.held.delete(sandbox);
+    const found = sandbox === undefined ? [...state.held.values()] : [state.held.get(sandbox)];
+    const ending = found.filter((held) => held !== undefined);
+    for (const each of ending) {
+      this.#releasing.set(each.lease, { sandbox: each.sandbox, leaseMs: state.leaseMs });
+      state.held.delete(each.sandbox);
     }
     this.#settle(state);
     return ending;
