@@ -188,6 +188,8 @@ async function partedMesh({ cluster, cutOff }: CuttableCluster, limits: Partial<
   await until("the pool is away", () => warned('"connected":false'));
   open();
   await until("the pool is back", () => warned('"connected":true'));
+  // The server may not have its subscriptions yet: whoever asks by then is told that nobody listens.
+  await link.flush();
   const state = async () => (await ann.list()).sandboxes.find((each) => each.sandbox === sandbox)?.state;
   const end = async () => {
     await mesh[Symbol.asyncDispose]();
