@@ -4,7 +4,15 @@ import { errnoOf } from "../../broker/contract/index.ts";
 import type { Files } from "../../broker/endpoint/executor.ts";
 import type { Folders } from "../native/folders.ts";
 import { withPath } from "./error.ts";
-import { type Ground, groundBeneath, makeFolderAt, namesFolder, openGround, withEntry } from "./ground.ts";
+import {
+  type Ground,
+  groundBeneath,
+  makeFolderAt,
+  namesFolder,
+  openGround,
+  withEntry,
+  withTarget,
+} from "./ground.ts";
 import { openPack } from "./pack.ts";
 import { openForReading } from "./read.ts";
 import { removePath } from "./remove.ts";
@@ -27,7 +35,7 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
   return {
     read: ({ path, offset, length }) =>
       withPath("read", path, () =>
-        ground.target(path, (at) =>
+        withTarget(ground, path, (at) =>
           openForReading(at, path, { offset, ...(length !== undefined && { length }) }),
         ),
       ),
@@ -35,11 +43,11 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
     stat: (path, follow) =>
       withPath("stat", path, () =>
         follow || namesFolder(path)
-          ? ground.target(path, (at) => statPath(at, path, true))
+          ? withTarget(ground, path, (at) => statPath(at, path, true))
           : withEntry(ground, path, (at) => statPath(at, path, false)),
       ),
     list: (path, after, limit, signal) =>
-      withPath("list", path, () => ground.target(path, (at) => listFolder(at, after, limit, signal))),
+      withPath("list", path, () => withTarget(ground, path, (at) => listFolder(at, after, limit, signal))),
     remove: (path, recursive, missingOk, signal) =>
       withPath("remove", path, async () => {
         try {
@@ -54,7 +62,8 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
       withPath("rename", `${from} to ${to}`, () =>
         withEntry(ground, from, (old) => withEntry(ground, to, (at) => rename(old, at))),
       ),
-    pack: (path) => withPath("pack", path, () => ground.target(path, (at) => openPack(at, path, folders))),
+    pack: (path) =>
+      withPath("pack", path, () => withTarget(ground, path, (at) => openPack(at, path, folders))),
     unpack: (path, owner) => withPath("unpack into", path, () => openUnpack(ground, path, owner)),
     beneath: (root) => filesOn(groundBeneath(ground, root, folders), folders),
   };

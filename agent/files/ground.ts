@@ -8,12 +8,10 @@ import type { Folders } from "../native/folders.ts";
 import { errno, fileFault } from "./error.ts";
 import { leadsOut, type Pin, Root } from "./root.ts";
 
-/** A path to an entry of a folder, and not to what that leads to, where it is a symlink. */
-export interface Held {
-  at: string;
+/** An entry of a folder, and not what that leads to, where it is a symlink; it need not be there. */
+export interface Held extends Pin {
   /** It is in a file system of the kernel's own. */
   isKernels: boolean;
-  release(): Promise<void>;
 }
 
 /** What lies below a folder that is open. */
@@ -27,37 +25,40 @@ export interface Below {
   close(): Promise<void>;
 }
 
-/** Each throws FileError (EXDEV where a path leads out of the root), errnos, and what `act` throws. */
+/** Each throws FileError (EXDEV where a path leads out of the root) and errnos. */
 export interface Ground {
   /** One for each path that may lead elsewhere. */
   name(path: string): string;
   /** What `path` leads to. */
   pin(path: string): Promise<Pin>;
-  /** `act` with a path to that. */
-  target<T>(path: string, act: (at: string) => Promise<T>): Promise<T>;
-  /** The entry at `path`, which need not be there. */
+  /** The entry at `path`. */
   hold(path: string): Promise<Held>;
   /** As mkdir -p; resolves to whether it was not there. */
   makeFolders(path: string): Promise<boolean>;
-  /** `folder` is what `target` or `pin` gave. */
+  /** `folder` is what `pin` gave. */
   below(folder: string): Promise<Below>;
 }
 
 /** Files of kernel file systems cannot be replaced by a rename, nor can their folders hold a draft. */
 const KERNEL_FOLDER = /^\/(proc|sys)(\/|$)/;
 
-export async function withEntry<T>(
-  ground: Ground,
-  path: string,
-  act: (at: string) => Promise<T>,
-): Promise<T> {
-  const held = await ground.hold(path);
+type Act<T> = (at: string) => Promise<T>;
+
+async function closing<T>(pin: Pin, act: Act<T>): Promise<T> {
   try {
-    return await act(held.at);
+    return await act(pin.at);
   } finally {
-    await held.release();
+    await pin.close();
   }
 }
+
+/** `act` with a path to what `path` leads to. */
+export const withTarget = async <T>(ground: Ground, path: string, act: Act<T>): Promise<T> =>
+  await closing(await ground.pin(path), act);
+
+/** `act` with a path to the entry at `path`. */
+export const withEntry = async <T>(ground: Ground, path: string, act: Act<T>): Promise<T> =>
+  await closing(await ground.hold(path), act);
 
 /** Paths that end so name what a symlink leads to, whether or not it is to be followed. */
 export const namesFolder = (path: string): boolean => /(^|\/)\.{0,2}$/.test(path);
@@ -67,11 +68,10 @@ export function openGround(cwd: string): Ground {
   return {
     name: full,
     pin: async (path) => ({ at: full(path), close: async () => {} }),
-    target: (path, act) => act(full(path)),
     hold: async (path) => ({
       at: full(path),
       isKernels: KERNEL_FOLDER.test(full(path)),
-      release: async () => {},
+      close: async () => {},
     }),
     makeFolders: async (path) => (await mkdir(full(path), { recursive: true })) !== undefined,
     below: async (folder) => ({
@@ -86,7 +86,7 @@ export function openGround(cwd: string): Ground {
 /** What lies beneath `root`, itself a path of `around`, whose symlinks are followed; all paths are relative to it. */
 export function groundBeneath(around: Ground, root: string, folders: Folders | undefined): Ground {
   const within = <T>(act: (open: Root) => Promise<T>): Promise<T> =>
-    around.target(root, async (at) => {
+    withTarget(around, root, async (at) => {
       const open = await Root.open(at, root, folders);
       try {
         return await act(open);
@@ -98,7 +98,6 @@ export function groundBeneath(around: Ground, root: string, folders: Folders | u
   return {
     name: (path) => `${around.name(root)}\0${path}`,
     pin,
-    target: async (path, act) => await closing(await pin(path), act),
     hold: async (path) => {
       const { folder, name } = entryOf(path);
       if (DOTS.has(name)) {
@@ -111,7 +110,7 @@ export function groundBeneath(around: Ground, root: string, folders: Folders | u
       }
       const { at, close } = await pin(folder);
       const isKernels = KERNEL_FOLDER.test(await readlink(at));
-      return { at: `${at}/${name}`, isKernels, release: close };
+      return { at: `${at}/${name}`, isKernels, close };
     },
     makeFolders: async (path) => {
       if (path.startsWith("/")) throw leadsOut(path, root);
@@ -133,14 +132,6 @@ export function groundBeneath(around: Ground, root: string, folders: Folders | u
       };
     },
   };
-}
-
-async function closing<T>(pin: Pin, act: (at: string) => Promise<T>): Promise<T> {
-  try {
-    return await act(pin.at);
-  } finally {
-    await pin.close();
-  }
 }
 
 /** They must not stand behind an open folder: ".." would lead above that. */
@@ -200,5 +191,5 @@ export async function makeFolderAt(
   let made = true;
   if (parents) made = await ground.makeFolders(path);
   else await withEntry(ground, path, (at) => mkdir(at));
-  if (made && mode !== undefined) await ground.target(path, (at) => chmod(at, mode));
+  if (made && mode !== undefined) await withTarget(ground, path, (at) => chmod(at, mode));
 }

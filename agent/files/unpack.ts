@@ -8,7 +8,7 @@ import type { ByteSink } from "../../broker/endpoint/executor.ts";
 import { Destination } from "./destination.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
-import type { Ground } from "./ground.ts";
+import { type Ground, withTarget } from "./ground.ts";
 
 /** So much may wait in the parser; a part of a transfer is at most this long. */
 const WATER_MARK_BYTES = 256 * 1024;
@@ -121,7 +121,7 @@ class UnpackSink implements ByteSink {
 export async function openUnpack(ground: Ground, path: string, owner: boolean): Promise<ByteSink> {
   try {
     const made = await ground.makeFolders(path);
-    const folder = await ground.target(path, (at) => Folder.open(at));
+    const folder = await withTarget(ground, path, (at) => Folder.open(at));
     return new UnpackSink(new Destination(folder, { owner, made }), path);
   } catch (thrown) {
     throw nothingWritten(toFileError("unpack into", path, thrown));

@@ -43,11 +43,11 @@ async function followLinks(ground: Ground, path: string): Promise<Target> {
   for (let links = 0; links < MAX_SYMLINKS; links++) {
     const held = await ground.hold(asked);
     const found = await lookAt(held).catch(async (thrown: unknown) => {
-      await held.release();
+      await held.close();
       throw thrown;
     });
     if (typeof found !== "string") return { asked, held, stats: found };
-    await held.release();
+    await held.close();
     const target = asked.endsWith("/") ? `${found}/` : found;
     asked = target.startsWith("/") ? target : `${dirname(asked)}/${target}`;
   }
@@ -117,13 +117,13 @@ class DirectSink implements ByteSink {
     } catch (thrown) {
       throw toFileError(append ? "append to" : "write", path, thrown);
     } finally {
-      await this.#held.release();
+      await this.#held.close();
     }
   }
 
   async abort(): Promise<void> {
     this.#parts.length = 0;
-    await this.#held.release();
+    await this.#held.close();
   }
 }
 
@@ -163,7 +163,7 @@ class ReplacingSink implements ByteSink {
       await this.#file.close();
       await this.#place();
       if (this.#options.fsync) await syncFolder(dirname(this.#held.at));
-      await this.#held.release();
+      await this.#held.close();
     });
   }
 
@@ -173,7 +173,7 @@ class ReplacingSink implements ByteSink {
       await this.#file.close();
     }
     await rm(this.#draft, { force: true });
-    await this.#held.release();
+    await this.#held.close();
   }
 
   async #place(): Promise<void> {
@@ -222,7 +222,7 @@ export async function openForWriting(ground: Ground, options: WriteOptions): Pro
   try {
     return await openTarget(target, options);
   } catch (thrown) {
-    await target.held.release();
+    await target.held.close();
     throw thrown;
   }
 }

@@ -2,7 +2,7 @@
 import type { Stats } from "node:fs";
 import { lstat, stat } from "node:fs/promises";
 import { SandmeshError } from "../../broker/contract/index.ts";
-import { type Below, type Ground, withEntry } from "../files/ground.ts";
+import { type Below, type Ground, withEntry, withTarget } from "../files/ground.ts";
 import type { Pin } from "../files/root.ts";
 import { GONE, IN, type Inotify, isShort } from "./inotify.ts";
 
@@ -57,12 +57,11 @@ export class Reach {
 
   /** The number of what the root's path leads to now. */
   async watchRoot(mayWait: boolean): Promise<number> {
-    return await this.#ground
-      .target(this.#path, (at) => this.watch(at, 0, mayWait))
-      .catch((thrown: unknown) => {
-        if (isShort(thrown)) throw thrown;
-        return GONE;
-      });
+    const watch = (at: string): Promise<number> => this.watch(at, 0, mayWait);
+    return await withTarget(this.#ground, this.#path, watch).catch((thrown: unknown) => {
+      if (isShort(thrown)) throw thrown;
+      return GONE;
+    });
   }
 
   /** The number of the folder below the root; GONE where none is there. */

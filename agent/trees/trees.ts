@@ -9,7 +9,14 @@ import {
 } from "../../broker/contract/index.ts";
 import type { Attributes, Trees } from "../../broker/endpoint/executor.ts";
 import { fileFault, withPath } from "../files/error.ts";
-import { type Ground, groundBeneath, namesFolder, openGround, withEntry } from "../files/ground.ts";
+import {
+  type Ground,
+  groundBeneath,
+  namesFolder,
+  openGround,
+  withEntry,
+  withTarget,
+} from "../files/ground.ts";
 import { openFile, refusePipes } from "../files/open.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Folders } from "../native/folders.ts";
@@ -50,16 +57,16 @@ export function createTrees({
 function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches, lookMs: number): Trees {
   return {
     hash: (path, signal) =>
-      withPath("hash", path, () => ground.target(path, (at) => hashFile(at, path, signal))),
+      withPath("hash", path, () => withTarget(ground, path, (at) => hashFile(at, path, signal))),
     setAttributes: (attributes) =>
       withPath("set attributes of", attributes.path, () => setAttributes(ground, attributes)),
     glob: (request) =>
       withPath("glob in", request.path, () =>
-        ground.target(request.path, (root) => glob({ ...request, ground, root, lookMs })),
+        withTarget(ground, request.path, (root) => glob({ ...request, ground, root, lookMs })),
       ),
     search: (request) =>
       withPath("search in", request.path, () =>
-        ground.target(request.path, (root) => search({ ...request, ground, root, lookMs })),
+        withTarget(ground, request.path, (root) => search({ ...request, ground, root, lookMs })),
       ),
     watch: ({ path, recursive, transfer = newUuidV7(), signal }) =>
       withPath("watch", path, () => watches.begin({ ground, path, recursive, id: transfer, signal })),
@@ -88,7 +95,7 @@ async function hashFile(path: string, shown: string, signal: AbortSignal): Promi
 async function setAttributes(ground: Ground, attributes: Attributes): Promise<void> {
   const { path, follow, mode } = attributes;
   if (!follow && mode !== undefined) throw fileFault("EOPNOTSUPP", "a symlink has no mode of its own");
-  if (follow || namesFolder(path)) await ground.target(path, (at) => apply(at, attributes, true));
+  if (follow || namesFolder(path)) await withTarget(ground, path, (at) => apply(at, attributes, true));
   else await withEntry(ground, path, (at) => apply(at, attributes, false));
 }
 
