@@ -56,14 +56,29 @@ open("d/none", "w").close()
 `;
 const NAMES = ["middle", "begin", "end", "sub/empty", `sub/${"l".repeat(120)}`, "sub/many", "whole", "none"];
 
+/** Prints where each file has data. Its count of blocks would not do: ext4 adds those of its own map when it writes it. */
+const REGIONS = `
+import errno, os, sys
+for path in sys.argv[1:]:
+    file, end, regions = os.open(path, os.O_RDONLY), 0, []
+    try:
+        while True:
+            at = os.lseek(file, end, os.SEEK_DATA)
+            end = os.lseek(file, at, os.SEEK_HOLE)
+            regions.append((at, end))
+    except OSError as error:
+        if error.errno != errno.ENXIO: raise
+    print(path, regions)
+`;
+const regionsIn = (folder: string): string => run(folder, ["python3", "-c", REGIONS, ...NAMES]).toString();
+
 function same(one: string, other: string): void {
-  for (const name of NAMES) {
+  for (const name of NAMES)
     expect([name, readFileSync(join(other, name)).equals(readFileSync(join(one, name)))]).toEqual([
       name,
       true,
     ]);
-    expect([name, statSync(join(other, name)).blocks]).toEqual([name, statSync(join(one, name)).blocks]);
-  }
+  expect(regionsIn(other)).toBe(regionsIn(one));
 }
 
 const FORMATS = {
