@@ -11,7 +11,7 @@ export async function openToRead(path: string | Buffer, flags = 0): Promise<File
 }
 
 /** A regular file and nothing else; `doing` is a verb: "hash", `shown` the path as it was asked for. Throws FileError. */
-export async function openFile(doing: string, path: string, shown = path): Promise<FileHandle> {
+export async function openFile(doing: string, path: string, shown: string): Promise<FileHandle> {
   const file = await openToRead(path);
   try {
     const type = typeOf(await file.stat());
@@ -25,7 +25,7 @@ export async function openFile(doing: string, path: string, shown = path): Promi
 
 /** Before opening, where nobody has looked yet: a fifo's writer, who waits for a reader, would find one, and then that it
  * is gone (SIGPIPE). Throws FileError. */
-export async function refusePipes(doing: string, path: string, shown = path): Promise<void> {
+export async function refusePipes(doing: string, path: string, shown: string): Promise<void> {
   const type = typeOf(await stat(path));
   if (type === "fifo" || type === "socket") throw noContent(doing, shown, type);
 }
