@@ -53,6 +53,11 @@ export async function withPath<T>(doing: string, path: string, act: () => Promis
   }
 }
 
+/** As the kernel gives them, for `errno`. */
+export const EEXIST = -17;
+export const ENOTDIR = -20;
+export const ELOOP = -40;
+
 /** Of a call of the engine's that gave this negative number. */
 export function errno(result: number): Error {
   const code = getSystemErrorName(result);

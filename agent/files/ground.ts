@@ -5,7 +5,7 @@ import { chmod, lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import type { Folders } from "../native/folders.ts";
-import { errno, fileFault } from "./error.ts";
+import { EEXIST, ENOTDIR, errno, fileFault } from "./error.ts";
 import { leadsOut, type Pin, Root } from "./root.ts";
 
 /** An entry of a folder, and not what that leads to, where it is a symlink; it need not be there. */
@@ -152,7 +152,7 @@ async function makeFolder(root: Root, names: readonly string[], isOnWay: boolean
     });
     if (pin === undefined) return false;
     const isFolder = await closing(pin, async (at) => (await stat(at)).isDirectory());
-    if (!isFolder) throw errno(isOnWay ? -20 : -17);
+    if (!isFolder) throw errno(isOnWay ? ENOTDIR : EEXIST);
     return true;
   };
   if (await isThere()) return false;

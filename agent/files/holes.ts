@@ -2,10 +2,10 @@
 import { MAX_REGIONS, type Region } from "../../broker/contract/tar/sparse.ts";
 import type { Folders } from "../native/folders.ts";
 import { mayWait } from "./mounts.ts";
+import { BLOCK_BYTES } from "./stat.ts";
 
 /** As the kernel gives it: there is no more data behind. */
 const ENXIO = -6;
-const BLOCK_BYTES = 512;
 /** Others have their turn after so many; each takes a microsecond. */
 const REGIONS_A_TURN = 2048;
 

@@ -5,17 +5,21 @@ import { closeSync, constants } from "node:fs";
 import { type FileHandle, open, readlink } from "node:fs/promises";
 import { errnoOf, type FileError } from "../../broker/contract/index.ts";
 import type { Folders } from "../native/folders.ts";
-import { errno, fileFault, toFileError } from "./error.ts";
+import { ELOOP, ENOTDIR, errno, fileFault, toFileError } from "./error.ts";
 import { mayWait } from "./mounts.ts";
 
 const { O_DIRECTORY, O_NOFOLLOW } = constants;
 /** Node has no name for it: what is there, not opened. */
 const O_PATH = 0o10_000_000;
 /** As the kernel. */
-const MAX_SYMLINKS = 40;
-/** As the kernel gives them: EPERM and ENOSYS where it has no openat2, EAGAIN where renames keep it from telling. */
-const UNABLE = new Set([-1, -11, -38]);
+export const MAX_SYMLINKS = 40;
+/** As the kernel gives them. */
+const EPERM = -1;
+const EAGAIN = -11;
 const EXDEV = -18;
+const ENOSYS = -38;
+/** EPERM and ENOSYS where it has no openat2, EAGAIN where renames keep it from telling. */
+const UNABLE = new Set([EPERM, EAGAIN, ENOSYS]);
 
 /** What a path leads to, until it is closed: `at` is a path to that very file or folder, and to what is in it. */
 export interface Pin {
@@ -87,7 +91,7 @@ export class Root {
           open.push(found);
           continue;
         }
-        if (!links || ++followed > MAX_SYMLINKS) throw errno(-40);
+        if (!links || ++followed > MAX_SYMLINKS) throw errno(ELOOP);
         const target = await targetOf(place);
         // It is no link any more: what it is now is looked at anew.
         if (target === undefined) {
@@ -133,7 +137,7 @@ async function entered(place: Buffer, isOnWay: boolean): Promise<FileHandle | un
   try {
     const stats = await handle.stat();
     if (stats.isSymbolicLink()) return undefined;
-    if (isOnWay && !stats.isDirectory()) throw errno(-20);
+    if (isOnWay && !stats.isDirectory()) throw errno(ENOTDIR);
     isKept = true;
     return handle;
   } finally {

@@ -7,7 +7,7 @@ import { errnoOf, type FileStat, type ListDirAnswer } from "../../broker/contrac
 const STATS_AT_ONCE = 32;
 
 /** Of stat(2)'s count. */
-const BLOCK_BYTES = 512;
+export const BLOCK_BYTES = 512;
 
 export function typeOf(stats: Stats): FileStat["type"] {
   if (stats.isFile()) return "file";

@@ -8,12 +8,11 @@ import { draftName } from "./draft.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { type Ground, type Held, makeParents } from "./ground.ts";
 import { openToRead } from "./open.ts";
+import { MAX_SYMLINKS } from "./root.ts";
 import { UNWAITING } from "./unwaiting.ts";
 import { writeAll } from "./write-all.ts";
 
 const { O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_TRUNC } = constants;
-/** As the kernel. */
-const MAX_SYMLINKS = 40;
 const COPY_BYTES = 256 * 1024;
 /** What a new file gets where the request names no mode: as open(2) would, by the daemon's umask. */
 const newFileMode = (): number => 0o666 & ~process.umask();
