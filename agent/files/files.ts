@@ -33,12 +33,8 @@ export const createFiles = ({ cwd, folders }: FilesOptions): Files => filesOn(op
 
 function filesOn(ground: Ground, folders: Folders | undefined): Files {
   return {
-    read: ({ path, offset, length }) =>
-      withPath("read", path, () =>
-        withTarget(ground, path, (at) =>
-          openForReading(at, path, { offset, ...(length !== undefined && { length }) }),
-        ),
-      ),
+    read: (read) =>
+      withPath("read", read.path, () => withTarget(ground, read.path, (at) => openForReading(at, read))),
     write: (write) => withPath("write", write.path, () => openForWriting(ground, write)),
     stat: (path, follow) =>
       withPath("stat", path, () =>

@@ -1,6 +1,6 @@
 // Reading a file, or a range of it: regular files, those of /proc whose size is 0, and devices by length.
 import type { FileHandle } from "node:fs/promises";
-import type { ByteSource } from "../../broker/endpoint/executor.ts";
+import type { ByteSource, ReadRequestParsed } from "../../broker/endpoint/executor.ts";
 import { takeBlock } from "../../broker/link/blocks.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { noContent, openToRead, refusePipes } from "./open.ts";
@@ -45,24 +45,23 @@ class FileSource implements ByteSource {
   }
 }
 
-/** Opens `path` from byte `offset` on, at most `length` bytes; `shown` is the path as it was asked for. Throws FileError:
+/** Opens `at`, where what was asked for lies, from byte `offset` on, at most `length` bytes. Throws FileError:
  * folders, pipes and sockets have no content to read, and a device has no end, so it needs a length. */
 export async function openForReading(
-  path: string,
-  shown: string,
-  { offset, length }: { offset: number; length?: number },
+  at: string,
+  { path, offset, length }: ReadRequestParsed,
 ): Promise<ByteSource> {
-  await refusePipes("read", path, shown);
-  const file = await openToRead(path);
+  await refusePipes("read", at, path);
+  const file = await openToRead(at);
   try {
     const stats = await file.stat();
     const type = typeOf(stats);
     const positioned = type === "file" || type === "block";
-    if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", shown, type);
+    if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", path, type);
     if (!positioned && offset > 0)
-      throw fileFault("ESPIPE", `cannot read ${shown} from ${offset} on: a device has no positions`);
+      throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
     return new FileSource(file, {
-      path: shown,
+      path,
       position: positioned ? offset : null,
       length: length ?? Number.POSITIVE_INFINITY,
       // /proc says 0 whatever the file holds, and a block device has none here.

@@ -182,7 +182,7 @@ export interface Executor {
 }
 
 export type ParsedExec = ExecRequest;
-type ReadRequestParsed = { path: string; offset: number; length?: number };
+export type ReadRequestParsed = { path: string; offset: number; length?: number };
 /** What only the executor knows of `info`. */
 export type ExecutorInfo = Omit<
   InfoAnswer,
