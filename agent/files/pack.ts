@@ -4,7 +4,7 @@ import { type FileHandle, lstat, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
-import { mapBlock, type Region } from "../../broker/contract/tar/sparse.ts";
+import { bytesIn, type Region, sparseHeader } from "../../broker/contract/tar/sparse.ts";
 import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
 import { giveBlock, takeBlock } from "../../broker/link/blocks.ts";
 import type { Folders } from "../native/folders.ts";
@@ -141,10 +141,7 @@ class Walk {
     const regions = await regionsOf(file.fd, stats, this.#folders);
     if (regions === undefined)
       return { header: tarHeader(entry), file, regions: [{ offset: 0, length: stats.size }] };
-    const map = mapBlock(regions);
-    const size = map.length + bytesIn(regions);
-    const header = Buffer.concat([tarHeader({ ...entry, size, sparse: { size: stats.size } }), map]);
-    return { header, file, regions };
+    return { header: sparseHeader(entry, regions), file, regions };
   }
 
   #firstNameOf(stats: Stats, name: Buffer): Buffer | undefined {
@@ -157,7 +154,6 @@ class Walk {
 }
 
 const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), regions: [] });
-const bytesIn = (regions: readonly Region[]): number => regions.reduce((sum, { length }) => sum + length, 0);
 
 class PackSource implements ByteSource {
   readonly #walk: Walk;

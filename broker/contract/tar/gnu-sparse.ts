@@ -1,10 +1,18 @@
 // An archive on its way to the reader, in which sparse entries of GNU tar's older forms become those of pax 0.1: the type `S`,
 // whose map stands in the header and in blocks behind it that are no content, and pax 0.0, which says one key many times.
 // All else goes through as it is; what is no archive the reader tells. Pure.
-import { checksumOf, headerNumber, paxHeader, paxRecord, paxRecords } from "./header.ts";
-import { MAX_REGIONS, type Region, sparseFault } from "./sparse.ts";
+import {
+  BLOCK_BYTES,
+  checksumOf,
+  headerNumber,
+  paddedTo,
+  paxHeader,
+  paxRecord,
+  paxRecords,
+  sealed,
+} from "./header.ts";
+import { checkCount, type Region, SPARSE, sparseFault } from "./sparse.ts";
 
-const BLOCK_BYTES = 512;
 /** Of a header that says something of the next one; the reader refuses longer ones. */
 const MAX_EXTRA_BYTES = 4 * 1024 * 1024;
 const IN_HEADER = { at: 386, count: 4, more: 482, size: 483 } as const;
@@ -83,18 +91,18 @@ export class GnuSparse {
     const flag = String.fromCharCode(block[156] ?? 0);
     const size = headerNumber(block, 124, 12);
     const isSound = checksumOf(block) === headerNumber(block, 148, 8);
-    const isZero = block.every((byte) => byte === 0);
-    if (!isSound || isZero || !(size >= 0)) {
+    if (!isSound || !(size >= 0)) {
       this.#release(out);
       give(out, block);
-      this.#isBroken = !isZero;
+      // Blocks of zeros end an archive, and have no sum.
+      this.#isBroken = block.some((byte) => byte !== 0);
       return;
     }
     if (flag === FLAG.pax || flag === FLAG.name) this.#extra(block, flag, size, out);
     else if (flag === FLAG.sparse) this.#old(block, out);
     else if (flag === FLAG.link || flag === FLAG.global) {
       give(out, block);
-      this.#left = padded(size);
+      this.#left = paddedTo(size);
     } else this.#plain(block, flag, size, out);
   }
 
@@ -106,7 +114,7 @@ export class GnuSparse {
     }
     // It is kept while others come.
     const header = Buffer.from(block);
-    this.#gather(padded(size), (content, to) => {
+    this.#gather(paddedTo(size), (content, to) => {
       const said = content.subarray(0, size);
       if (flag === FLAG.name) {
         this.#longName = said.toString().replace(/\0.*$/s, "");
@@ -131,7 +139,7 @@ export class GnuSparse {
     this.#release(out);
     give(out, block);
     this.#longName = undefined;
-    this.#left = isFolder ? 0 : padded(stored);
+    this.#left = isFolder ? 0 : paddedTo(stored);
   }
 
   #old(block: Buffer, out: Uint8Array[]): void {
@@ -151,7 +159,7 @@ export class GnuSparse {
       if (block[place + 12] === 0) break;
       old.map.push({ offset: headerNumber(block, place, 12), length: headerNumber(block, place + 12, 12) });
     }
-    if (old.map.length > MAX_REGIONS) throw sparseFault(old.name, `has more than ${MAX_REGIONS} regions`);
+    checkCount(old.name, old.map.length);
     if (block[more] !== 0) this.#gather(BLOCK_BYTES, (next, to) => this.#regions(old, next, IN_BLOCK, to));
     else this.#renew(old, out);
   }
@@ -169,9 +177,8 @@ export class GnuSparse {
     this.#pax = undefined;
     this.#longName = undefined;
     header[156] = 0x30;
-    header.write(`${checksumOf(header).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
-    out.push(header);
-    this.#left = padded(stored);
+    out.push(sealed(header));
+    this.#left = paddedTo(stored);
   }
 
   #release(out: Uint8Array[]): void {
@@ -195,11 +202,8 @@ export class GnuSparse {
   }
 }
 
-const SPARSE = "GNU.sparse.";
 const OFFSET = `${SPARSE}offset`;
 const NUMBYTES = `${SPARSE}numbytes`;
-
-const padded = (size: number): number => Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
 
 /** What stands side by side goes as one: for each part the reader has some microseconds of work. */
 function give(out: Uint8Array[], part: Uint8Array): void {
@@ -218,7 +222,7 @@ function endsInSlash(block: Buffer): boolean {
 }
 
 function pairsOf(name: string, numbers: readonly [key: string, value: Buffer][]): Region[] {
-  if (numbers.length > 2 * MAX_REGIONS) throw sparseFault(name, `has more than ${MAX_REGIONS} regions`);
+  checkCount(name, numbers.length / 2);
   const map: Region[] = [];
   for (let at = 0; at < numbers.length; at += 2) {
     const [first, second] = [numbers[at], numbers[at + 1]];

@@ -20,7 +20,7 @@ export interface TarEntry {
   gid: number;
   /** Of a file's content, which follows the header, padded to whole blocks. */
   size: number;
-  /** Of a file's content, which is then the map of these regions (`mapBlock`) and what stands in them, `size` bytes in all. */
+  /** Of a file of which the archive has some regions only (see `sparseHeader`): its size with its holes. */
   sparse?: { size: number };
   /** With its fraction: archives hold times to the microsecond, which is what can be set. */
   mtimeMs: number;
@@ -50,6 +50,9 @@ export function entryOf(
 const TYPE_FLAGS = { file: "0", link: "1", symlink: "2", dir: "5" } as const;
 
 export const paddingOf = (size: number): number => (BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES;
+
+/** What `size` bytes take of an archive. */
+export const paddedTo = (size: number): number => Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
 
 function isUtf8(bytes: Buffer): boolean {
   return Buffer.from(bytes.toString()).equals(bytes);
@@ -88,6 +91,11 @@ function rawHeader(
   octal(block, 0, 329, 8);
   octal(block, 0, 337, 8);
   prefix.copy(block, 345, 0, PREFIX_BYTES);
+  return sealed(block);
+}
+
+/** The header block with its checksum in it. */
+export function sealed(block: Buffer): Buffer {
   block.write(`${checksumOf(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
   return block;
 }
@@ -194,7 +202,7 @@ export function tarHeader(entry: TarEntry): Buffer {
   const micros = microsecondsOf(entry);
   if (micros % MICROSECONDS !== 0 || micros < 0)
     records.push(paxRecord("mtime", (micros / MICROSECONDS).toFixed(6)));
-  if (records.length > 0) parts.push(...extra("x", "PaxHeaders/entry", Buffer.concat(records)));
+  if (records.length > 0) parts.push(paxHeader(records));
   const [prefix, short] = split ?? [EMPTY, name.subarray(0, NAME_BYTES)];
   parts.push(rawHeader(entry, TYPE_FLAGS[entry.type], short, prefix, target));
   return Buffer.concat(parts);

@@ -1,5 +1,6 @@
 // The holes of a file in an archive: which regions of it are there. Pure. Format: GNU tar's manual, "Storing Sparse Files".
 import { FileError } from "../errors.ts";
+import { BLOCK_BYTES, paddedTo, type TarEntry, tarHeader } from "./header.ts";
 
 /** Bytes that stand in the archive; all others are zeros, and holes where it is unpacked. */
 export interface Region {
@@ -16,7 +17,8 @@ export interface Sparse {
 
 /** Of one file. A map of as many is 3 MB of an archive; who packs more sends the rest of them whole. */
 export const MAX_REGIONS = 131_072;
-const BLOCK_BYTES = 512;
+/** All records of pax that speak of holes begin with it. */
+export const SPARSE = "GNU.sparse.";
 /** A line of a map: a whole number that a double holds. */
 const MAX_DIGITS = 16;
 
@@ -25,10 +27,15 @@ export function sparseFault(entry: string, why: string): FileError {
   return new FileError(`the archive's sparse entry ${JSON.stringify(entry)} ${why}`, { reason: "EINVAL" });
 }
 
+/** Throws FileError where they are more than one file may have. */
+export function checkCount(entry: string, regions: number): void {
+  if (regions > MAX_REGIONS) throw sparseFault(entry, `has more than ${MAX_REGIONS} regions`);
+}
+
 /** Throws FileError where the regions are not one behind the other within `size`, or not `stored` bytes together. */
 export function checkMap(entry: string, { size, map = [] }: Sparse, stored: number): void {
   if (!Number.isSafeInteger(size) || size < 0) throw sparseFault(entry, "has no size");
-  if (map.length > MAX_REGIONS) throw sparseFault(entry, `has more than ${MAX_REGIONS} regions`);
+  checkCount(entry, map.length);
   let end = 0;
   let total = 0;
   for (const { offset, length } of map) {
@@ -50,7 +57,7 @@ export const wholeOf = (text: string): number =>
 /** What the records of pax say: formats 0.1 and 1.0 (0.0 was made 0.1 by `GnuSparse`). Undefined where they speak of no
  * holes. Throws FileError. */
 export function sparseOf(entry: string, pax: ReadonlyMap<string, string>): Sparse | undefined {
-  const said = (key: string): string | undefined => pax.get(`GNU.sparse.${key}`);
+  const said = (key: string): string | undefined => pax.get(`${SPARSE}${key}`);
   const isNew = said("major") !== undefined;
   const text = said("map");
   if (!isNew && text === undefined && said("size") === undefined) return undefined;
@@ -118,7 +125,7 @@ export class MapReader {
   #number(value: number): void {
     if (Number.isNaN(value)) throw sparseFault(this.#entry, "has no map of its regions");
     if (this.#numbers.push(value) > 1) return;
-    if (value > MAX_REGIONS) throw sparseFault(this.#entry, `has more than ${MAX_REGIONS} regions`);
+    checkCount(this.#entry, value);
     this.#want = 1 + 2 * value;
   }
 }
@@ -127,9 +134,19 @@ export class MapReader {
 export function mapBlock(map: readonly Region[]): Buffer {
   const lines = [map.length, ...map.flatMap(({ offset, length }) => [offset, length])];
   const text = Buffer.from(`${lines.join("\n")}\n`);
-  const padded = Buffer.alloc(Math.ceil(text.length / BLOCK_BYTES) * BLOCK_BYTES);
+  const padded = Buffer.alloc(paddedTo(text.length));
   text.copy(padded);
   return padded;
+}
+
+export const bytesIn = (regions: readonly Region[]): number =>
+  regions.reduce((sum, { length }) => sum + length, 0);
+
+/** What stands before the content of a file of which these regions are there: its header, and their map. */
+export function sparseHeader(entry: TarEntry, regions: readonly Region[]): Buffer {
+  const map = mapBlock(regions);
+  const size = map.length + bytesIn(regions);
+  return Buffer.concat([tarHeader({ ...entry, size, sparse: { size: entry.size } }), map]);
 }
 
 /** The content of a sparse entry, `stored` bytes of the archive, as parts that each stand at one place of the file. Throws

@@ -2,7 +2,7 @@
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
 import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
-import { mapBlock } from "../../../broker/contract/tar/sparse.ts";
+import { bytesIn, sparseHeader } from "../../../broker/contract/tar/sparse.ts";
 import { regionsOf } from "./holes.ts";
 import { localErrors } from "./local-errors.ts";
 import { contentOf } from "./local-file.ts";
@@ -86,13 +86,10 @@ async function* packFile(path: Buffer, full: Buffer): AsyncGenerator<Uint8Array,
       yield Buffer.alloc(paddingOf(size));
       return;
     }
-    const map = mapBlock(regions);
-    const stored = regions.reduce((sum, { length }) => sum + length, 0);
-    yield tarHeader({ ...entry, size: map.length + stored, sparse: { size } });
-    yield map;
+    yield sparseHeader(entry, regions);
     for (const { offset, length } of regions)
       yield* contentOf(file, path, { atLeast: length, atMost: length, from: offset });
-    yield Buffer.alloc(paddingOf(stored));
+    yield Buffer.alloc(paddingOf(bytesIn(regions)));
   } finally {
     await file.close();
   }
