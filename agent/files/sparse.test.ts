@@ -314,6 +314,16 @@ const HOSTILE: Record<string, Buffer[]> = {
       some,
     ),
   ],
+  "a number to another base in 0.0": [
+    pax(
+      [
+        ["GNU.sparse.size", "1000"],
+        ["GNU.sparse.offset", "0x10"],
+        ["GNU.sparse.numbytes", "512"],
+      ],
+      some,
+    ),
+  ],
   "a huge count in 1.0": [new10("999999999999\n0\n5\n", "100")],
   "a count that is none in 1.0": [new10("many\n", "100")],
   "a negative region in 1.0": [new10("1\n-1\n5\n", "100")],

@@ -11,7 +11,7 @@ import {
   paxRecords,
   sealed,
 } from "./header.ts";
-import { checkCount, type Region, SPARSE, sparseFault } from "./sparse.ts";
+import { checkCount, type Region, SPARSE, sparseFault, wholeOf } from "./sparse.ts";
 
 /** Of a header that says something of the next one; the reader refuses longer ones. */
 const MAX_EXTRA_BYTES = 4 * 1024 * 1024;
@@ -164,12 +164,9 @@ export class GnuSparse {
     else this.#renew(old, out);
   }
 
-  /** The entry as pax 0.1 has it. */
-  #renew({ header, name, map }: Old, out: Uint8Array[]): void {
+  /** The entry as pax 0.1 has it. What of it is no number is NaN there, too, and refused with its map. */
+  #renew({ header, map }: Old, out: Uint8Array[]): void {
     const size = headerNumber(header, IN_HEADER.size, 12);
-    if (!Number.isSafeInteger(size) || size < 0) throw sparseFault(name, "has no size");
-    for (const { offset, length } of map)
-      if (!(offset >= 0 && length >= 0)) throw sparseFault(name, "has a region that is no range of bytes");
     const others = (this.#pax?.records ?? []).filter(([key]) => !key.startsWith(SPARSE));
     const records = others.map(([key, value]) => paxRecord(key, value));
     out.push(paxHeader([...records, paxRecord(`${SPARSE}size`, String(size)), mapRecord(map)]));
@@ -227,7 +224,7 @@ function pairsOf(name: string, numbers: readonly [key: string, value: Buffer][])
   for (let at = 0; at < numbers.length; at += 2) {
     const [first, second] = [numbers[at], numbers[at + 1]];
     if (first?.[0] !== OFFSET || second?.[0] !== NUMBYTES) throw sparseFault(name, "has half a region");
-    map.push({ offset: Number(first[1]), length: Number(second[1]) });
+    map.push({ offset: wholeOf(first[1].toString()), length: wholeOf(second[1].toString()) });
   }
   return map;
 }
