@@ -4,7 +4,7 @@ import type { Command, Holder } from "./command.ts";
 import { sameContent } from "./content.ts";
 import type { ParsedExec } from "./executor.ts";
 import { Forgotten } from "./forgotten.ts";
-import { RETENTION, type Retention } from "./retention.ts";
+import type { Retention } from "./retention.ts";
 
 export class Commands implements Holder {
   readonly #limits: Retention;
@@ -16,7 +16,7 @@ export class Commands implements Holder {
   readonly #forgotten: Forgotten;
   #held = 0;
 
-  constructor(limits: Retention = RETENTION) {
+  constructor(limits: Retention) {
     this.#limits = limits;
     this.#forgotten = new Forgotten(limits.forgotten);
   }

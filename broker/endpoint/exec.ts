@@ -36,7 +36,7 @@ export class Execution {
   readonly #flow: Flow;
   readonly #executor: Executor;
 
-  constructor(context: Context, flow: Flow, executor: Executor, retention?: Retention) {
+  constructor(context: Context, flow: Flow, executor: Executor, retention: Retention) {
     this.#context = context;
     this.#flow = flow;
     this.#executor = executor;

@@ -27,7 +27,7 @@ export class Flow {
   #waiting = new Set<() => void>();
   #used = 0;
 
-  constructor(max: number = MAX_IN_FLIGHT_BYTES) {
+  constructor(max: number) {
     this.#max = max;
   }
 

@@ -57,7 +57,7 @@ export class SandboxEndpoint implements Endpoint {
     executor: Executor,
     credential: (jwt: string) => void,
   ) {
-    const { bootstrap, now = () => performance.now() } = options;
+    const { bootstrap, retention = RETENTION, now = () => performance.now() } = options;
     const { tenant, sandbox, generation } = bootstrap;
     this.#options = options;
     this.#link = link;
@@ -71,9 +71,10 @@ export class SandboxEndpoint implements Endpoint {
     const deadlines = new Deadlines(now);
     const log = options.log ?? SILENT;
     const context = new Context({ tenant, sandbox, incarnation, link, log, deadlines, now });
-    const flow = new Flow(Math.min(MAX_IN_FLIGHT_BYTES, (options.retention ?? RETENTION).bytes));
+    // A sandbox that is to hold less output than that has no more of it on its way, either.
+    const flow = new Flow(Math.min(MAX_IN_FLIGHT_BYTES, retention.bytes));
     this.#flow = flow;
-    const execution = new Execution(context, flow, executor, options.retention);
+    const execution = new Execution(context, flow, executor, retention);
     this.#context = context;
     this.#downloads = new Downloads(context, flow);
     this.#uploads = new Uploads(context);
