@@ -19,7 +19,7 @@ export const IDLE_MS = 60_000;
 
 export interface Part {
   transfer: string;
-  /** `write` or `unpack` and the path: what a transfer id stands for. */
+  /** `write` or `unpack`, and the path with its root: what a transfer id stands for. */
   target: string;
   offset: number;
   data: Uint8Array;

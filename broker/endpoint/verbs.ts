@@ -115,11 +115,14 @@ function sessionHandlers({ executor: { sessions } }: Services) {
   } satisfies Partial<Handlers>;
 }
 
-/** Those of a request. */
+/** What a request is about, of all: below its `root`, where it has one. */
+const beneath = <Part extends { beneath(root: string): Part }>(all: Part, root: string | undefined): Part =>
+  root === undefined ? all : all.beneath(root);
+
 const filesOf =
   ({ files }: Executor) =>
   (root: string | undefined): Files =>
-    root === undefined ? files : files.beneath(root);
+    beneath(files, root);
 
 /** What a transfer's name stands for. */
 const targetOf = (verb: string, { path, root }: { path: string; root?: string | undefined }): string =>
@@ -197,8 +200,7 @@ function transferHandlers({ executor, downloads, uploads, looks }: Services) {
 
 function treeHandlers({ executor, looks }: Services) {
   const trees = (root: string | undefined): Trees => {
-    if (executor.trees !== undefined)
-      return root === undefined ? executor.trees : executor.trees.beneath(root);
+    if (executor.trees !== undefined) return beneath(executor.trees, root);
     throw new UnsupportedError("this sandbox has no files to look into: it is a simulated one");
   };
   return {
