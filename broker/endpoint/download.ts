@@ -69,7 +69,7 @@ class Download implements CreditTaker {
   readonly #source: ByteSource;
   readonly #streaming: boolean;
   readonly #window: Window;
-  readonly #stall = new Alarm(() => this.#stalled());
+  readonly #stall = new Alarm(() => this.stop());
   readonly #again = () => this.#wake?.();
   #wake: (() => void) | undefined;
   #stopped: Error | undefined;
@@ -200,10 +200,6 @@ class Download implements CreditTaker {
     if (stream !== "data") return;
     this.#flow.give(this.#window.credit(received, until));
     this.#wake?.();
-  }
-
-  #stalled(): void {
-    this.stop();
   }
 
   left(): void {

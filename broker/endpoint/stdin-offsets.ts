@@ -10,7 +10,7 @@ export class StdinOffsets {
   /** Of all. */
   #total = 0;
   /** Bytes of each by name, in the order in which they last wrote. */
-  #writers: Map<string, number> | undefined;
+  readonly #writers = new Map<string, number>();
   /** Where among all bytes those without a name are: ascending, not empty, not adjacent. */
   readonly #nameless: { from: number; to: number }[] = [];
   /** Before this it is no longer known which they are. */
@@ -18,7 +18,7 @@ export class StdinOffsets {
 
   /** Of this writer; without a name of all, as those count who know of no others. */
   received(writer: string | undefined): number {
-    return writer === undefined ? this.#total : (this.#writers?.get(writer) ?? 0);
+    return writer === undefined ? this.#total : (this.#writers.get(writer) ?? 0);
   }
 
   /** How many of these bytes, the first ones, were taken before. Throws InvalidRequestError (`offset`) where some before them
@@ -50,7 +50,6 @@ export class StdinOffsets {
   }
 
   #addNamed(writer: string, length: number): void {
-    this.#writers ??= new Map();
     const received = this.received(writer) + length;
     this.#writers.delete(writer);
     this.#writers.set(writer, received);
@@ -66,9 +65,9 @@ export class StdinOffsets {
   }
 
   #keepWriters(most: number): void {
-    for (const writer of this.#writers?.keys() ?? []) {
-      if ((this.#writers?.size ?? 0) <= most) return;
-      this.#writers?.delete(writer);
+    for (const writer of this.#writers.keys()) {
+      if (this.#writers.size <= most) return;
+      this.#writers.delete(writer);
     }
   }
 
