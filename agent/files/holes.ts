@@ -1,7 +1,6 @@
 // Where a file has data, and where holes, as far as its file system tells.
 import { MAX_REGIONS, type Region } from "../../broker/contract/tar/sparse.ts";
 import type { Folders } from "../native/folders.ts";
-import { mayWait } from "./mounts.ts";
 import { BLOCK_BYTES } from "./stat.ts";
 
 /** As the kernel gives it: there is no more data behind. */
@@ -10,14 +9,14 @@ const ENXIO = -6;
 const REGIONS_A_TURN = 2048;
 
 /** The regions of an open file that are not holes, as an archive has them: one of no length ends a file that ends in a hole.
- * Undefined where it has none, its file system does not tell, or might not answer. */
+ * Undefined where it has none, its file system does not tell, or there are no `folders` to ask it by. */
 export async function regionsOf(
   fd: number,
   { size, blocks }: { size: number; blocks: number },
   folders: Folders | undefined,
   most = MAX_REGIONS,
 ): Promise<Region[] | undefined> {
-  if (folders === undefined || blocks * BLOCK_BYTES >= size || mayWait()) return undefined;
+  if (folders === undefined || blocks * BLOCK_BYTES >= size) return undefined;
   const map: Region[] = [];
   let end = 0;
   while (end < size && map.length < most - 1) {

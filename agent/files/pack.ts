@@ -12,6 +12,7 @@ import { DIRECT_BYTES, Direct, getFile } from "./direct.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { Folder } from "./folder.ts";
 import { regionsOf } from "./holes.ts";
+import { mayWait } from "./mounts.ts";
 import { openToRead } from "./open.ts";
 
 const { O_NOFOLLOW } = constants;
@@ -50,12 +51,15 @@ class Walk {
   readonly #levels: Level[] = [];
   /** First names of files with several, by device and inode: later ones become hard links. */
   readonly #linked = new Map<string, Buffer>();
-  readonly #direct = new Direct();
+  readonly #direct: Direct;
   readonly #folders: Folders | undefined;
   readonly skipped = new Skipped();
 
   constructor(folders: Folders | undefined) {
-    this.#folders = folders;
+    // Looked at once: it is a table to read, and on some file systems many a file may have holes.
+    const waits = mayWait();
+    this.#direct = new Direct(waits);
+    this.#folders = waits ? undefined : folders;
   }
 
   async enter(folder: Folder, prefix: Buffer): Promise<void> {
@@ -253,8 +257,9 @@ class PackSource implements ByteSource {
 }
 
 /** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
- * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and devices are left out, and told. With
- * `folders`, the engine's, holes of files stay holes. Throws FileError. */
+ * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and
+ * devices are left out, and told. With `folders`, the engine's, holes of files stay holes, unless a file system of this
+ * machine might not answer. Throws FileError. */
 export async function openPack(
   path: string,
   shown: string,
