@@ -6,21 +6,11 @@ import type { Context } from "./context.ts";
 import type { CommandResult, CommandSink, ParsedExec, RunningCommand } from "./executor.ts";
 import { OutputBuffer, slimBuffer } from "./output.ts";
 import { Presence } from "./presence.ts";
+import { lagOf, mayLag, neededFrom } from "./pressure.ts";
 import type { StdinOffsets } from "./stdin-offsets.ts";
 
 /** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
 const BACKSTOP_MS = 5_000;
-/** Unsent bytes of a stream at which its command is paused, and at which it goes on. */
-const PAUSE_BYTES = 1024 * 1024;
-const RESUME_BYTES = 256 * 1024;
-/** The same while all commands together hold more than they are to. */
-const TIGHT_PAUSE_BYTES = 64 * 1024;
-const TIGHT_RESUME_BYTES = 16 * 1024;
-/** A stream that has grown beyond this no longer holds what all its readers have said that they have, but for the last part;
- * nor does a shorter one while all commands together hold more than they are to, without that part. (What was only sent may
- * be lost with a connection, and is asked for again.) */
-const WHOLE_BYTES = 8 * 1024 * 1024;
-const BEHIND_BYTES = 1024 * 1024;
 
 /** Someone who hears of a command. */
 export interface Listener {
@@ -162,7 +152,7 @@ export class Command implements CommandSink {
     const buffer = this.buffer(stream);
     const before = buffer.held;
     // A reader that is there takes it soon, and is waited for: its bytes are not dropped for want of memory.
-    const read = this.listeners.size > 0 && buffer.keep !== "tail" && this.#lag() !== undefined;
+    const read = this.listeners.size > 0 && buffer.keep !== "tail" && lagOf(this.listeners) !== undefined;
     const passed = buffer.append(data, read ? data.length : this.#holder.room(data.length));
     this.#holder.held(buffer.held - before);
     if (passed && buffer.keep === "fail") {
@@ -262,20 +252,11 @@ export class Command implements CommandSink {
     if (this.over && this.#listeners?.size === 0) this.#listeners = undefined;
   }
 
-  #lag(): number | undefined {
-    let most: number | undefined;
-    for (const listener of this.listeners) {
-      const lag = listener.lag();
-      if (lag !== undefined && (most === undefined || lag > most)) most = lag;
-    }
-    return most;
-  }
-
   /** Pauses and resumes the command by how far its readers are behind, and lets go of what they all have. */
   regulate(): void {
     if (this.over) return;
-    const lag = this.#lag();
-    const pause = lag !== undefined && lag > this.#mayLag;
+    const lag = lagOf(this.listeners);
+    const pause = lag !== undefined && lag > mayLag(this.#paused, this.tight);
     if (pause !== this.#paused) {
       this.#paused = pause;
       this.#running?.pause(pause);
@@ -286,25 +267,12 @@ export class Command implements CommandSink {
     }
   }
 
-  /** How far readers may be behind before the command waits for them, or is to wait on. */
-  get #mayLag(): number {
-    if (this.#holder.tight) return this.#paused ? TIGHT_RESUME_BYTES : TIGHT_PAUSE_BYTES;
-    return this.#paused ? RESUME_BYTES : PAUSE_BYTES;
-  }
-
   #release(stream: OutputStream): void {
     const buffer = this.buffer(stream);
-    const { tight } = this.#holder;
-    const behind = tight ? 0 : BEHIND_BYTES;
-    if (buffer.keep === "tail" || (buffer.total <= WHOLE_BYTES && !tight) || buffer.held <= behind) return;
-    let slowest = buffer.end;
-    for (const listener of this.listeners) {
-      if (listener.lag() !== undefined) slowest = Math.min(slowest, listener.position(stream));
-      // It is answered with the head, at the end.
-      else if (buffer.total <= WHOLE_BYTES) return;
-    }
+    const from = neededFrom(stream, buffer, this.listeners, this.tight);
+    if (from === undefined) return;
     const before = buffer.held;
-    buffer.trim(slowest - behind, this.#context.link.idle);
+    buffer.trim(from, this.#context.link.idle);
     this.#holder.held(buffer.held - before);
   }
 
