@@ -46,6 +46,44 @@ export async function unpackFolder(
 ): Promise<void> {
   await localErrors(folder, () => mkdir(folder, { recursive: true }));
   const root = Buffer.from(folder);
+  const links: Placed[] = [];
+  const folders: Placed[] = [];
+  await eachEntry(source, async (content, entry) => {
+    const path = below(root, entry.names);
+    await localErrors(path, async () => {
+      if (entry.type === "dir") {
+        await makeFolders(root, entry.names, wrote);
+        folders.push({ path, entry });
+        return;
+      }
+      // Of the folder itself only its attributes can be told.
+      if (entry.names.length === 0) return;
+      await makeFolders(root, entry.names.slice(0, -1), wrote);
+      if (entry.type === "symlink") links.push({ path, entry });
+      else if (entry.type === "link") await hardLink(below(root, componentsOf(entry.target)), path, wrote);
+      else if (entry.type === "file") await writeFile(content, entry, path, wrote);
+    });
+  });
+  for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry, wrote));
+  // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
+  for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
+}
+
+/** The content of an archive's one file, with its holes, as the new file `path`. Throws what `unpackFolder` does. */
+export async function unpackFile(source: AsyncIterable<Uint8Array>, path: Buffer): Promise<void> {
+  let files = 0;
+  await eachEntry(source, async (content, entry) => {
+    if (entry.type === "file" && files++ === 0) await writeNew(content, entry, path);
+  });
+  if (files === 0) throw new FileError("the archive has no file in it", { reason: "EIO" });
+}
+
+/** Calls `take` with one entry after another; what it leaves of the content is skipped. Throws what it, the source or
+ * the parser throws. */
+async function eachEntry(
+  source: AsyncIterable<Uint8Array>,
+  take: (content: Entry, entry: ArchiveEntry) => Promise<void>,
+): Promise<void> {
   const tar = extract(OPTIONS);
   const failed: unknown[] = [];
   const reading = feed(source, tar).catch((error: unknown) => {
@@ -53,25 +91,9 @@ export async function unpackFolder(
     // With an error: without one, whoever was at work on an entry then would wait for the next for ever.
     tar.destroy(error instanceof Error ? error : new Error(String(error)));
   });
-  const links: Placed[] = [];
-  const folders: Placed[] = [];
   try {
     for await (const content of tar) {
-      const entry = archiveEntry(content.header);
-      const path = below(root, entry.names);
-      await localErrors(path, async () => {
-        if (entry.type === "dir") {
-          await makeFolders(root, entry.names, wrote);
-          folders.push({ path, entry });
-          return;
-        }
-        // Of the folder itself only its attributes can be told.
-        if (entry.names.length === 0) return;
-        await makeFolders(root, entry.names.slice(0, -1), wrote);
-        if (entry.type === "symlink") links.push({ path, entry });
-        else if (entry.type === "link") await hardLink(below(root, componentsOf(entry.target)), path, wrote);
-        else if (entry.type === "file") await writeFile(content, entry, path, wrote);
-      });
+      await take(content, archiveEntry(content.header));
       content.resume();
     }
   } catch (error) {
@@ -81,40 +103,6 @@ export async function unpackFolder(
   }
   await reading;
   if (failed.length > 0) throw failed[0];
-  for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry, wrote));
-  // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
-  for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
-}
-
-/** The content of an archive's one file, with its holes, as the new file `path`. Throws what `unpackFolder` does. */
-export async function unpackFile(source: AsyncIterable<Uint8Array>, path: Buffer): Promise<void> {
-  const tar = extract(OPTIONS);
-  const failed: unknown[] = [];
-  const reading = feed(source, tar).catch((error: unknown) => {
-    failed.push(error);
-    tar.destroy(error instanceof Error ? error : new Error(String(error)));
-  });
-  let files = 0;
-  try {
-    for await (const content of tar) {
-      const entry = archiveEntry(content.header);
-      if (entry.type === "file" && files++ === 0) {
-        const file = await open(path, "wx", 0o600);
-        try {
-          await writeContent(content, entry, file);
-        } finally {
-          await file.close();
-        }
-      }
-      content.resume();
-    }
-  } catch (error) {
-    tar.destroy();
-    throw failed.length > 0 ? failed[0] : error;
-  }
-  await reading;
-  if (failed.length > 0) throw failed[0];
-  if (files === 0) throw new FileError("the archive has no file in it", { reason: "EIO" });
 }
 
 /** The archive's bytes into the parser. Throws what the source throws; the parser's own error is thrown where the entries
@@ -184,14 +172,24 @@ async function writeFile(
 ): Promise<void> {
   // Removed first: an old symlink of that name is replaced, not followed.
   await removeOld(path, wrote);
+  await writeNew(content, entry, path, wrote);
+  await dress(path, entry);
+}
+
+/** An entry's content into a new file. `opened` is called when that is there. */
+async function writeNew(
+  content: Entry,
+  entry: ArchiveEntry,
+  path: Buffer,
+  opened: () => void = () => undefined,
+): Promise<void> {
   const file = await open(path, "wx", 0o600);
-  wrote();
+  opened();
   try {
     await writeContent(content, entry, file);
   } finally {
     await file.close();
   }
-  await dress(path, entry);
 }
 
 /** An entry's content, with its holes where it has some. */
