@@ -19,8 +19,6 @@ type Settled = { error?: unknown };
 interface InFlight {
   part: Part;
   sentAt: number;
-  /** Sent before any part was known to be accepted. */
-  early: boolean;
   answer: Promise<Settled>;
 }
 
@@ -89,7 +87,7 @@ class Sending {
   }
 
   add(part: Part): void {
-    this.#inFlight.push(this.#launch(part));
+    this.#inFlight.push({ part, sentAt: Date.now(), answer: this.#send(part) });
     if (!this.#settling) void this.#settle();
   }
 
@@ -115,9 +113,10 @@ class Sending {
     this.#stepped();
   }
 
-  #launch(part: Part): InFlight {
+  /** Of what may not go again the sending fails at once. */
+  #send(part: Part): Promise<Settled> {
     const early = !this.#accepted;
-    const answer = this.#options.send(part).then<Settled, Settled>(
+    return this.#options.send(part).then<Settled, Settled>(
       () => {
         this.#accepted = true;
         return {};
@@ -127,7 +126,6 @@ class Sending {
         return { error };
       },
     );
-    return { part, sentAt: Date.now(), early, answer };
   }
 
   /** Until nothing is in flight; beside the source, which may give nothing for long. */
@@ -153,8 +151,9 @@ class Sending {
       const { error } = await oldest.answer;
       if (this.#failure !== undefined) return false;
       if (error === undefined) return true;
-      const gap = isGap(error, oldest.early) && ++gaps <= MAX_GAPS;
-      if (!(mayBeLost(error) || gap) || Date.now() > giveUpAt || signal?.aborted === true) {
+      // Lost, or refused for a gap: of all else the sending has failed by now.
+      if (!mayBeLost(error)) gaps += 1;
+      if (gaps > MAX_GAPS || Date.now() > giveUpAt || signal?.aborted === true) {
         this.#fail(error);
         return false;
       }
@@ -169,16 +168,14 @@ class Sending {
     await pause(waitMs, this.#options.signal);
     this.#again = false;
     if (this.#failure !== undefined) return;
-    for (const each of this.#inFlight) {
-      const { early, answer } = this.#launch(each.part);
-      Object.assign(each, { early, answer });
-    }
+    for (const each of this.#inFlight) each.answer = this.#send(each.part);
     this.#stepped();
   }
 }
 
 /** Whether a part was refused since one before it is not there: also since the transfer is not, whose first part begins it.
- * Where a part was accepted before, the transfer was there, and has been given up: what it had is lost. */
+ * Where it was sent when a part had been accepted (not `early`), the transfer was there, and has been given up: what it had is
+ * lost. */
 function isGap(error: unknown, early: boolean): boolean {
   if (error instanceof NotFoundError) return early && error.field === "transfer";
   return error instanceof InvalidRequestError && error.field === "offset";
