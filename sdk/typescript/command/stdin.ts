@@ -3,7 +3,6 @@ import {
   type AnswerOf,
   ConflictError,
   ConnectionError,
-  InvalidRequestError,
   newUuidV7,
   type SANDBOX_VERBS,
   SessionClosedError,
@@ -12,7 +11,7 @@ import {
 import { bytesOf, onlySignal } from "../arguments.ts";
 import type { Abortable } from "../files/files.ts";
 import type { Box } from "../wire/box.ts";
-import { mayBeLost } from "../wire/lost.ts";
+import { mayBeLost, refusesOffset } from "../wire/lost.ts";
 import { type Part, partsOf, piecesUntil, type Source } from "../wire/parts.ts";
 import { pause, throwIfAborted, unlessAborted } from "../wire/pause.ts";
 import { orReconnect } from "../wire/reconnect.ts";
@@ -30,8 +29,8 @@ const LONGEST_PAUSE_MS = 1_000;
 
 type Taken = AnswerOf<(typeof SANDBOX_VERBS)["stdin"]>;
 
-/** `writer`: the token under which the offsets are counted. `comes`: whether the command may not be there yet, since its own request was sent just before, and may be lost and asked
- * again; it is waited for then. */
+/** `writer`: the token under which the offsets are counted. `comes`: whether the command may not be there yet, since its own
+ * request was sent just before, and may be lost and asked again; it is waited for then. */
 async function sendTo(
   box: Box,
   id: string,
@@ -74,7 +73,7 @@ function throwIfOthersWrote(taken: Taken, { offset, data }: Part): void {
 /** Whether the command takes no more of its stdin: it has ended so long ago that it is forgotten. (A daemon of before says
  * `offset` of one that another client has closed, too.) */
 export const takesNoMore = (error: unknown): boolean =>
-  error instanceof UnknownCommandError || (error instanceof InvalidRequestError && error.field === "offset");
+  error instanceof UnknownCommandError || refusesOffset(error);
 
 /** A caller's source threw (`cause`), or gave what is neither text nor bytes. Apart from what becomes of the sending, which
  * may be of the same class: the source may be another sandbox's file. */
@@ -203,8 +202,7 @@ export class StdinWriter {
       if (part.data.length > 0) throwIfOthersWrote(taken, part);
       return true;
     } catch (error) {
-      const gap = error instanceof InvalidRequestError && error.field === "offset";
-      if (gap && this.#apart === true && part.offset > 0) return false;
+      if (refusesOffset(error) && this.#apart === true && part.offset > 0) return false;
       throw error;
     }
   }

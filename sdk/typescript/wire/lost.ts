@@ -5,6 +5,7 @@ import {
   DeadlineError,
   type ErrorCode,
   fromWire,
+  InvalidRequestError,
   PermissionDeniedError,
   SandmeshError,
   type Started,
@@ -19,6 +20,10 @@ export function mayBeLost(error: unknown): boolean {
   if (error instanceof ConnectionError) return !FOR_GOOD.includes(error.reason ?? "");
   return error instanceof DeadlineError || error instanceof UnreachableError;
 }
+
+/** Whether bytes were refused for their offset: what is to stand before them is not there. */
+export const refusesOffset = (error: unknown): boolean =>
+  error instanceof InvalidRequestError && error.field === "offset";
 
 const REFUSALS: ReadonlySet<string> = new Set<ErrorCode>([
   "invalid_request",

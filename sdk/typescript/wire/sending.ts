@@ -1,7 +1,7 @@
 // Uploads: the parts of a byte stream, a few in flight, each answered; what got lost is sent again from the first part
 // that is not known to have arrived, also while the source gives nothing. Memory is the window and no more.
-import { InternalError, InvalidRequestError, NotFoundError } from "../../../broker/contract/index.ts";
-import { mayBeLost } from "./lost.ts";
+import { InternalError, NotFoundError } from "../../../broker/contract/index.ts";
+import { mayBeLost, refusesOffset } from "./lost.ts";
 import { PAUSE, type Part, partsOf, type Source, takePieces } from "./parts.ts";
 import { pause, stopWith } from "./pause.ts";
 
@@ -178,5 +178,5 @@ class Sending {
  * lost. */
 function isGap(error: unknown, early: boolean): boolean {
   if (error instanceof NotFoundError) return early && error.field === "transfer";
-  return error instanceof InvalidRequestError && error.field === "offset";
+  return refusesOffset(error);
 }
