@@ -80,12 +80,15 @@ export async function upload(
   }
   if (!found.isDirectory() && !found.isSymbolicLink() && !found.isFile())
     throw new FileError(`${path} is neither a file, a folder nor a pipe`, { reason: "EINVAL" });
-  if (found.isSymbolicLink() || !isUtf8(target)) {
+  const byArchive = async () => {
     const { folder, name } = splitPath(target);
     if (!isUtf8(folder)) throw invalid("remote", "only the last part may be other than UTF-8");
     const real = () => localErrors(path, () => realpath(path, { encoding: "buffer" }));
     const source = follow ? await real() : path;
     await files.unpack(folder.toString(), packAs(name, source, skipped), options);
+  };
+  if (found.isSymbolicLink() || !isUtf8(target)) {
+    await byArchive();
   } else if (found.isDirectory()) {
     let begun = false;
     const told = { ...options, begun: () => (begun = true) };
@@ -93,9 +96,7 @@ export async function upload(
     await telling(partial, stays, () => files.unpack(target.toString(), packFolder(path, skipped), told));
   } else if (mayHaveHoles(found) && (await isFree(files, target.toString(), options))) {
     // Archives have holes, a write's bytes have none.
-    const { folder, name } = splitPath(target);
-    const real = await localErrors(path, () => realpath(path, { encoding: "buffer" }));
-    await files.unpack(folder.toString(), packAs(name, real, skipped), options);
+    await byArchive();
   } else {
     const { mtimeMs } = found;
     const mode = found.mode & 0o7777;
