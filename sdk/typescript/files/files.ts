@@ -81,7 +81,7 @@ export class Files {
   read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
-    return readAll(this.#box, { ...this.#beneath, ...defined({ path, offset, length }) }, signal);
+    return readAll(this.#box, defined({ ...this.#beneath, path, offset, length }), signal);
   }
 
   /** A file as UTF-8; bytes that are none become U+FFFD. */
@@ -93,7 +93,7 @@ export class Files {
   readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
-    const request = { ...this.#beneath, ...defined({ path, offset, length }) };
+    const request = defined({ ...this.#beneath, path, offset, length });
     return readFrames(this.#box, "read", request, signal);
   }
 
@@ -102,8 +102,17 @@ export class Files {
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<number> {
     const { signal, mtimeMs, mode, uid, gid, append, parents, fsync, ...rest } = given(options);
     nothingElse(rest);
-    const more = defined({ path, mtime_ms: mtimeMs, mode, uid, gid, append, parents, fsync });
-    const request = { ...this.#beneath, ...more };
+    const request = defined({
+      ...this.#beneath,
+      path,
+      mtime_ms: mtimeMs,
+      mode,
+      uid,
+      gid,
+      append,
+      parents,
+      fsync,
+    });
     if (append === true) return await this.#append(request, content, signal);
     return await this.#transfer("write", request, sourceOf(content), signal);
   }
@@ -157,7 +166,7 @@ export class Files {
   stat(path: string, options: { follow?: boolean } & Abortable = {}): Promise<FileStat> {
     const { signal, follow, ...rest } = given(options);
     nothingElse(rest);
-    return this.#box.call("stat", { ...this.#beneath, ...defined({ path, follow }) }, { signal });
+    return this.#box.call("stat", defined({ ...this.#beneath, path, follow }), { signal });
   }
 
   /** Whether something is at a path. */
@@ -176,7 +185,7 @@ export class Files {
   async list(path: string, options: Abortable = {}): Promise<FileStat[]> {
     const entries: FileStat[] = [];
     for (let after: string | undefined; ; ) {
-      const request = { ...this.#beneath, ...defined({ path, after, limit: PAGE }) };
+      const request = defined({ ...this.#beneath, path, after, limit: PAGE });
       const asked = { ...onlySignal(options), againAfterMs: LOOK_MS };
       const page = await look(this.#box, (transfer) =>
         this.#box.call("list", { ...request, transfer }, asked),
@@ -194,7 +203,7 @@ export class Files {
   ): Promise<void> {
     const { recursive, missingOk, signal, ...rest } = given(options);
     nothingElse(rest);
-    const request = { ...this.#beneath, ...defined({ path, recursive, missing_ok: missingOk }) };
+    const request = defined({ ...this.#beneath, path, recursive, missing_ok: missingOk });
     const asked = { signal, ...(recursive === true && { timeoutMs: LARGE_MS }) };
     await look(this.#box, (transfer) => this.#box.call("remove", { ...request, transfer }, asked));
   }
@@ -203,7 +212,7 @@ export class Files {
   async mkdir(path: string, options: { mode?: number; parents?: boolean } & Abortable = {}): Promise<void> {
     const { signal, mode, parents, ...rest } = given(options);
     nothingElse(rest);
-    await this.#box.call("mkdir", { ...this.#beneath, ...defined({ path, mode, parents }) }, { signal });
+    await this.#box.call("mkdir", defined({ ...this.#beneath, path, mode, parents }), { signal });
   }
 
   async rename(from: string, to: string, options: Abortable = {}): Promise<void> {
@@ -229,7 +238,7 @@ export class Files {
   ): Promise<number> {
     const { signal, owner, begun, ...rest } = given(options);
     nothingElse(rest);
-    const request = { ...this.#beneath, ...defined({ path, owner }) };
+    const request = defined({ ...this.#beneath, path, owner });
     return await this.#transfer("unpack", request, sourceOf(tar), signal, begun);
   }
 
@@ -256,7 +265,7 @@ export class Files {
     const { uid, gid, follow, ...rest } = given(owner, "owner");
     nothingElse(rest);
     if (uid === undefined && gid === undefined) throw invalid("owner", "must name a uid or a gid");
-    const request = { ...this.#beneath, ...defined({ path, uid, gid, follow }) };
+    const request = defined({ ...this.#beneath, path, uid, gid, follow });
     await this.#box.call("attributes", request, onlySignal(options));
   }
 
@@ -289,8 +298,7 @@ export class Files {
   search(text: string, path = ".", options: SearchOptions = {}): Promise<SearchAnswer> {
     const { signal, ignoreCase, files, hidden, limit, ...rest } = given(options);
     nothingElse(rest);
-    const more = defined({ path, text, ignore_case: ignoreCase, files, hidden, limit });
-    const request = { ...this.#beneath, ...more };
+    const request = defined({ ...this.#beneath, path, text, ignore_case: ignoreCase, files, hidden, limit });
     const asked = { signal, timeoutMs: LOOK_MS, againAfterMs: LOOK_MS };
     return look(this.#box, (transfer) => this.#box.call("search", { ...request, transfer }, asked));
   }
