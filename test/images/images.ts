@@ -19,6 +19,17 @@ const APPLETS =
 const PASSWD = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n";
 const GROUP = "root:x:0:\nagent:x:1000:\nextra:x:1001:agent\n";
 
+/** An environment against the programs that read it: the loader, the daemon's runtime, and Node. */
+export const HOSTILE_ENV = {
+  LD_PRELOAD: "/no/such.so",
+  LD_LIBRARY_PATH: "/no/such",
+  BUN_OPTIONS: "--no-such-option",
+  BUN_BE_BUN: "1",
+  NODE_OPTIONS: "--no-such-option",
+  LANG: "xx_XX.NONE",
+  LC_ALL: "xx_XX.NONE",
+};
+
 /** The smallest useful root file system: busybox and two users. */
 export async function busyboxEntries(): Promise<Entry[]> {
   const folders = ["bin", "etc", "root", "home", "home/agent", "tmp"];

@@ -7,6 +7,7 @@ import { connect, type Mesh, type Sandbox, type SpecOptions } from "../../../sdk
 import { type LocalMesh, localMesh } from "../../e2e/program.ts";
 import {
   busyboxEntries,
+  HOSTILE_ENV,
   makeBusyboxRoot,
   makeMuslRoot,
   makeOciLayout,
@@ -75,18 +76,7 @@ const KINDS: Kind[] = [
   },
   {
     what: "an environment against its programs",
-    make: (path) =>
-      busybox(path, {
-        env: {
-          LD_PRELOAD: "/no/such.so",
-          LD_LIBRARY_PATH: "/no/such",
-          BUN_OPTIONS: "--no-such-option",
-          BUN_BE_BUN: "1",
-          NODE_OPTIONS: "--no-such-option",
-          LANG: "xx_XX.NONE",
-          LC_ALL: "xx_XX.NONE",
-        },
-      }),
+    make: (path) => busybox(path, { env: HOSTILE_ENV }),
     argv: BUSYBOX_ECHO,
     shell: true,
   },

@@ -11,7 +11,7 @@ import { DEFAULT_PATH } from "../../../agent/process/environment.ts";
 import { daemonInRoot, type TestDaemon, type TestMesh, testMesh } from "../../../agent/testing.ts";
 import { testServer } from "../../../broker/server/testing.ts";
 import { Cgroups } from "../../../pool/provider/local/cgroups.ts";
-import { addInit, makeBusyboxRoot, makeMuslRoot, makeStaticRoot } from "../../images/images.ts";
+import { addInit, HOSTILE_ENV, makeBusyboxRoot, makeMuslRoot, makeStaticRoot } from "../../images/images.ts";
 
 setDefaultTimeout(60_000);
 
@@ -48,16 +48,7 @@ const HOST = `L="$R.layers"; mkdir -p "$L"; mount -t tmpfs layers "$L"; mkdir "$
 /** On a disk of its own, which is filled when all that the start needs is there. */
 const SMALL = `D="$R.disk"; mkdir -p "$D"; mount -t tmpfs -o size=24m disk "$D"; cp -a "$R/." "$D"; mount --bind "$D" "$R"`;
 
-const HOSTILE = {
-  LD_PRELOAD: "/no/such.so",
-  LD_LIBRARY_PATH: "/no/such",
-  BUN_OPTIONS: "--no-such-option",
-  BUN_BE_BUN: "1",
-  NODE_OPTIONS: "--no-such-option",
-  LANG: "xx_XX.NONE",
-  LC_ALL: "xx_XX.NONE",
-};
-const hostileWords = Object.entries(HOSTILE).map(([name, value]) => `${name}=${value}`);
+const hostileWords = Object.entries(HOSTILE_ENV).map(([name, value]) => `${name}=${value}`);
 
 const MEMORY_BYTES = 64 * 1024 * 1024;
 let cgroups: Cgroups;
