@@ -69,7 +69,7 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   ],
   "the client gone, its command went on for ever": [
     ["test/chaos/clients.test.ts", "killed while commands run leaves none of them, nor what they started"],
-    [`${SDK}/exec.test.ts`, "leaving a stream's loop ends the command"],
+    [`${SDK}/stream.test.ts`, "leaving a stream's loop ends the command"],
   ],
   "a background child that holds the pipe blocked the reply": [
     [ENDING, "a child that holds stdout does not delay the reply, and is listed"],

@@ -1,5 +1,6 @@
 // Commands through the SDK, against real processes.
 import { expect, test } from "bun:test";
+import { alive } from "../../../agent/exec/testing.ts";
 import { until } from "../../../broker/server/testing.ts";
 import {
   CanceledError,
@@ -9,26 +10,10 @@ import {
   SandboxLostError,
   UnknownCommandError,
 } from "../../../sdk/typescript/mod.ts";
-import { liveMesh } from "./mesh.ts";
-
-const SPEC = { image: "host" } as const;
-
-/** Whether a process is there, zombies aside. */
-async function runs(pid: number): Promise<boolean> {
-  const stat = await Bun.file(`/proc/${pid}/stat`)
-    .text()
-    .catch(() => "");
-  return stat !== "" && !/\) [ZX] /.test(stat);
-}
-
-async function box() {
-  const live = await liveMesh();
-  const mesh = await live.connect();
-  return Object.assign(await mesh.acquire(SPEC), { live, mesh });
-}
+import { liveBox } from "./mesh.ts";
 
 test("a shell line and an argv answer their outcome, and each stream's exact bytes", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const line = await sandbox.exec("printf '\\377\\000\\r\\n'; printf 'é' >&2; exit 7");
   expect(line.outcome).toEqual({ type: "exited", code: 7 });
@@ -40,27 +25,8 @@ test("a shell line and an argv answer their outcome, and each stream's exact byt
   expect([argv.ok, argv.stdout.text, argv.stderr.bytes.length]).toEqual([true, "$HOME; *", 0]);
 });
 
-test("streams that were left, or that nobody reads on, keep no other of the sandbox waiting", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const other = (await sandbox.live.connect()).sandbox(sandbox.id);
-  const first = async () => {
-    for await (const { data } of sandbox.stream("yes")) return data.length;
-    return 0;
-  };
-  // The last of them would have waited for a minute: those before used up what may be on its way at once.
-  for (let left = 0; left < 21; left++) expect(await first()).toBeGreaterThan(0);
-  const held = Array.from({ length: 20 }, () => sandbox.stream("yes")[Symbol.asyncIterator]());
-  for (const iterator of held) expect((await iterator.next()).done).toBe(false);
-  for (const each of [sandbox, other]) {
-    const { stdout } = await each.exec("head -c 6000000 /dev/zero");
-    expect(stdout.bytes.length).toBe(6_000_000);
-  }
-  for (const iterator of held) await iterator.return();
-}, 40_000);
-
 test("what the caller asked for arrives: folder, environment, stdin, merged streams", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const result = await sandbox.exec("pwd; echo $A; cat; echo err >&2", {
     cwd: "/tmp",
@@ -73,7 +39,7 @@ test("what the caller asked for arrives: folder, environment, stdin, merged stre
 });
 
 test("blank lines, CR LF, U+2028 and no last newline go both ways as they are, in whatever they are given by", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const odd = "\n\nfirst\r\n\n\u{2028}second\u{2029}\u{85}\n\n  last";
   expect((await sandbox.exec(["cat"], { stdin: odd })).stdout.text).toBe(odd);
@@ -89,7 +55,7 @@ test("blank lines, CR LF, U+2028 and no last newline go both ways as they are, i
 });
 
 test("a program that is not there is an outcome, and with check an error that carries it", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const missing = await sandbox.exec(["no-such-program-here"]);
   expect(missing.outcome).toMatchObject({ type: "not_started", reason: "no_such_program" });
@@ -105,17 +71,17 @@ test("a program that is not there is an outcome, and with check an error that ca
 });
 
 test("a time limit ends the tree and answers with the output so far", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const result = await sandbox.exec("echo before; sleep 600 & echo $!; wait", { timeout: 300 });
   expect(result.outcome).toMatchObject({ type: "timed_out", after_ms: 300 });
   const [before, pid] = result.stdout.text.split("\n");
   expect(before).toBe("before");
-  await until("the sleep is gone", async () => !(await runs(Number(pid))));
+  await until("the sleep is gone", async () => !(await alive(Number(pid))));
 });
 
 test("aborting ends the command's whole tree in the sandbox", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const control = new AbortController();
   const file = `/tmp/sandmesh-abort-${newUuidV7()}`;
@@ -130,7 +96,7 @@ test("aborting ends the command's whole tree in the sandbox", async () => {
   });
   control.abort();
   expect(await running).toBeInstanceOf(CanceledError);
-  await until("the sleep is gone", async () => !(await runs(pid)));
+  await until("the sleep is gone", async () => !(await alive(pid)));
   await sandbox.files.remove(file);
   const aborted = AbortSignal.abort();
   const early = await sandbox.exec("echo never", { signal: aborted }).catch((error: unknown) => error);
@@ -138,7 +104,7 @@ test("aborting ends the command's whole tree in the sandbox", async () => {
 });
 
 test("output far above one message is whole, and over the limit it is cut and said so", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const bytes = 5 * 1024 * 1024;
   const whole = await sandbox.exec(`head -c ${bytes} /dev/zero; head -c 600000 /dev/zero >&2`);
@@ -161,172 +127,11 @@ test("output far above one message is whole, and over the limit it is cut and sa
   expect(failed.outcome).toMatchObject({ type: "output_limit", stream: "stdout", limit_bytes: 65536 });
 });
 
-test("much stdin, and stdin that comes in parts, arrives whole and is closed", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const big = Buffer.alloc(3_000_000, "0123456789abcdef");
-  const hash = new Bun.CryptoHasher("sha256").update(big).digest("hex");
-  const one = await sandbox.exec(["sha256sum"], { stdin: big });
-  expect(one.stdout.text.slice(0, 64)).toBe(hash);
-  const parts = (async function* () {
-    yield "a";
-    await new Promise((go) => setTimeout(go, 10));
-    yield new Uint8Array([0xff]);
-  })();
-  expect((await sandbox.exec("od -An -tx1", { stdin: parts })).stdout.text).toBe(" 61 ff\n");
-  // A command that does not read its input is not held up by it.
-  expect((await sandbox.exec("exec true", { stdin: big })).ok).toBe(true);
-});
-
-test("what a source of stdin has given reaches the command while the source waits for its answer", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const answers = [0, 1, 2].map(() => Promise.withResolvers<string>());
-  async function* talk(): AsyncGenerator<string, void, void> {
-    for (const [i, word] of ["a", "b", "c"].entries()) {
-      yield `${word}\n`;
-      await answers[i]?.promise;
-    }
-  }
-  let heard = 0;
-  await using stream = sandbox.stream("cat", { stdin: talk(), timeout: "20s" });
-  for await (const { data } of stream)
-    for (const line of Buffer.from(data).toString().split("\n").filter(Boolean))
-      answers[heard++]?.resolve(line);
-  expect(await Promise.all(answers.map(({ promise }) => promise))).toEqual(["a", "b", "c"]);
-});
-
-test("a source of stdin that fails ends the command", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const source = (async function* () {
-    yield "x";
-    throw new Error("the source broke");
-  })();
-  const failure = await sandbox.exec("cat; sleep 600", { stdin: source }).catch((error: unknown) => error);
-  expect(failure).toMatchObject({ code: "canceled" });
-  expect(String(failure)).toContain("the source broke");
-  await until("nothing runs", async () => (await sandbox.commands()).every((each) => !each.running));
-});
-
-test("a source of stdin that gives no bytes, or throws one of our own errors, does not leave the command waiting for more", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const bad: unknown[] = [5, null, {}, new Uint16Array(2), "\ud800"];
-  const later = (part: unknown) =>
-    (async function* () {
-      yield "a";
-      yield part;
-    })();
-  const sources: unknown[] = [...bad.map(later), [1, 2], ["a", 5].values()];
-  sources.push(sandbox.files.readStream("/nothing/there"));
-  for (const stdin of sources)
-    await expect(sandbox.exec("cat", { stdin: stdin as [] })).rejects.toMatchObject({
-      code: "canceled",
-      field: "stdin",
-    });
-  await expect(sandbox.stream("cat", { stdin: later(5) as never }).drain()).rejects.toMatchObject({
-    field: "stdin",
-  });
-  // Half of an input is not taken for whole.
-  const started = await sandbox.start("cat", { stdin: later(5) as never });
-  expect((await started.wait()).outcome).toMatchObject({ type: "canceled" });
-  await until("nothing runs", async () => (await sandbox.commands()).every((each) => !each.running));
-});
-
-test("the loss of a sandbox whose file is written to another one is not taken for the loss of that", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const lost = (async function* () {
-    yield "a";
-    throw new SandboxLostError("another sandbox is gone", { sandbox: "sb-other" });
-  })();
-  await expect(sandbox.files.write("/tmp/sandmesh-from-lost", lost)).rejects.toMatchObject({
-    sandbox: "sb-other",
-  });
-  expect((await sandbox.exec("true")).ok).toBe(true);
-});
-
-test("a stream gives chunks while the command runs, and its end", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const fifo = `/tmp/sandmesh-fifo-${newUuidV7()}`;
-  await sandbox.exec(["mkfifo", fifo], { check: true });
-  const stream = sandbox.stream(`echo one; cat ${fifo}; echo oops >&2; exit 9`);
-  const seen: string[] = [];
-  for await (const chunk of stream) {
-    seen.push(`${chunk.stream}:${chunk.offset}:${chunk.text}`);
-    // Only now may the command go on: so the first chunk came while it ran.
-    if (seen.length === 1) await sandbox.exec(`echo two > ${fifo}`, { check: true });
-  }
-  expect(seen).toEqual(["stdout:0:one\n", "stdout:4:two\n", "stderr:0:oops\n"]);
-  expect((await stream.end).outcome).toEqual({ type: "exited", code: 9 });
-  await sandbox.files.remove(fifo);
-});
-
-test("a stream gives all that a command writes, not only what is held of one that nobody reads", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  let total = 0;
-  for await (const chunk of sandbox.stream("head -c 20000000 /dev/zero")) total += chunk.data.length;
-  expect(total).toBe(20_000_000);
-  const tail = sandbox.stream("head -c 20000000 /dev/zero", { keep: "tail", outputLimit: 1000 });
-  await tail.drain();
-  expect((await tail.end).totals.stdout.total_bytes).toBe(20_000_000);
-});
-
-test("reading a stream twice is the caller's mistake, not a fault of sandmesh's own", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const stream = sandbox.stream("echo once");
-  await stream.drain();
-  await expect(stream.drain()).rejects.toMatchObject({ code: "invalid_request" });
-});
-
-test("leaving a stream's loop ends the command", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const stream = sandbox.stream("echo $$; exec sleep 600");
-  let pid = 0;
-  for await (const chunk of stream) {
-    pid = Number(chunk.text);
-    break;
-  }
-  await until("it is gone", async () => !(await runs(pid)));
-  expect(await stream.end.catch((error: unknown) => error)).toBeInstanceOf(CanceledError);
-});
-
-test("a slow reader slows the command, and every byte arrives in order", async () => {
-  const sandbox = await box();
-  await using _ = sandbox.live;
-  const stream = sandbox.stream("seq 1 1500000", { outputLimit: "64MiB" });
-  const hash = new Bun.CryptoHasher("sha256");
-  let offset = 0;
-  let chunks = 0;
-  for await (const chunk of stream) {
-    expect(chunk.offset).toBe(offset);
-    offset += chunk.data.length;
-    hash.update(chunk.data);
-    if (++chunks % 10 === 0) await new Promise((go) => setTimeout(go, 5));
-  }
-  const expected = new Bun.CryptoHasher("sha256");
-  let line = "";
-  for (let i = 1; i <= 1_500_000; i++) {
-    line += `${i}\n`;
-    if (i % 10_000 === 0) {
-      expected.update(line);
-      line = "";
-    }
-  }
-  expect(hash.digest("hex")).toBe(expected.digest("hex"));
-  expect((await stream.end).ok).toBe(true);
-});
-
 test("a started command goes on by itself: attach, stdin, wait, signal and cancel by id", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const cat = await sandbox.start("echo hello; cat", { stdinOpen: true });
-  expect(await runs(cat.pid ?? 0)).toBe(true);
+  expect(await alive(cat.pid ?? 0)).toBe(true);
   await cat.stdin.write("typed ");
   await cat.stdin.write("text\n");
   await cat.stdin.close();
@@ -354,7 +159,7 @@ test("a started command goes on by itself: attach, stdin, wait, signal and cance
 });
 
 test("a terminal has the size that was asked for, takes what is typed, and ends when closed", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await using terminal = await sandbox.terminal({
     rows: 33,
@@ -375,7 +180,7 @@ test("a terminal has the size that was asked for, takes what is typed, and ends 
 });
 
 test("the same id does not run a command twice; other content under it is a conflict", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const id = newUuidV7();
   const file = `/tmp/sandmesh-once-${id}`;
@@ -389,7 +194,7 @@ test("the same id does not run a command twice; other content under it is a conf
 });
 
 test("a handle by id works without a lease", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const bob = await sandbox.live.connect({}, "bob");
   const handle = bob.sandbox(sandbox.id);

@@ -1,36 +1,12 @@
 // Files through the SDK, against real daemons.
 import { expect, test } from "bun:test";
-import {
-  chmod,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  readlink,
-  rm,
-  stat,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../../../broker/server/testing.ts";
 import { CanceledError, FileError } from "../../../sdk/typescript/mod.ts";
-import { liveMesh } from "./mesh.ts";
+import { liveBox, liveMesh, scratch } from "./mesh.ts";
 
-const SPEC = { image: "host" } as const;
 const LONG = 60_000;
-
-async function box() {
-  const live = await liveMesh();
-  const mesh = await live.connect();
-  return Object.assign(await mesh.acquire(SPEC), { live, mesh });
-}
-
-async function scratch(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), "sandmesh-files-"));
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
-}
 
 const noise = (length: number): Buffer => {
   const bytes = Buffer.alloc(length);
@@ -44,7 +20,7 @@ const noise = (length: number): Buffer => {
 test(
   "bytes come back as they were written, at all sizes around the wire's parts",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     for (const size of [0, 1, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 7]) {
       const bytes = noise(size);
@@ -67,7 +43,7 @@ test(
 test(
   "folders, modes, names and errors",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     const { files } = sandbox;
     await files.write("a/b/c.sh", "#!/bin/sh\n", { mode: 0o750, mtimeMs: 1_600_000_000_000 });
@@ -107,7 +83,7 @@ test(
 test(
   "a folder with more entries than one page is listed whole",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     await sandbox.exec("mkdir many; cd many; seq -f 'f%05g' 1 2345 | xargs touch", { check: true });
     const names = (await sandbox.files.list("many")).map((entry) => entry.path.split("/").at(-1));
@@ -120,7 +96,7 @@ test(
 test(
   "a folder goes up and down whole, with modes and links; a file too",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     await using folder = await scratch();
     const from = join(folder.path, "from");
@@ -156,7 +132,7 @@ test(
 test(
   "an aborted upload leaves nothing, half or hidden",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     await sandbox.files.mkdir("here");
     const control = new AbortController();
@@ -181,7 +157,7 @@ test(
 test(
   "memory stays flat over a large file, both ways",
   async () => {
-    const sandbox = await box();
+    const sandbox = await liveBox();
     await using _ = sandbox.live;
     const part = noise(1 << 20);
     const parts = 256;
@@ -258,7 +234,7 @@ test("a download of a folder that is canceled leaves nothing where nothing was, 
 });
 
 test("a copy of a folder is called partial where a part of it stays, and not where nothing was written", async () => {
-  await using sandbox = await box();
+  await using sandbox = await liveBox();
   await using folder = await scratch();
   await sandbox.exec("mkdir -p t/b; echo x > t/a; echo x > t/b/c; touch f; mkdir -p in/a on; touch on/b");
   const from = join(folder.path, "from");

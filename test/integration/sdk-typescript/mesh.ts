@@ -137,3 +137,16 @@ export async function liveMesh(options: { cuttable?: boolean } = {}): Promise<Li
   await mesh.startPool();
   return mesh;
 }
+
+/** A sandbox of a mesh of its own, which `live` ends. */
+export async function liveBox() {
+  const live = await liveMesh();
+  const mesh = await live.connect();
+  return Object.assign(await mesh.acquire({ image: "host" }), { live, mesh });
+}
+
+/** A folder of this machine, which is removed with what is in it. */
+export async function scratch(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "sandmesh-scratch-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}

@@ -3,18 +3,12 @@ import { afterEach, expect, test } from "bun:test";
 import { once } from "node:events";
 import { createServer, type Socket, connect as tcp } from "node:net";
 import { type Forward, ProviderError } from "../../../sdk/typescript/mod.ts";
-import { liveMesh } from "./mesh.ts";
+import { liveBox } from "./mesh.ts";
 
 const open: { close(): void }[] = [];
 afterEach(() => {
   for (const each of open.splice(0)) each.close();
 });
-
-async function box() {
-  const live = await liveMesh();
-  const mesh = await live.connect();
-  return Object.assign(await mesh.acquire({ image: "host" }), { live });
-}
 
 /** A server of this machine, which is also the sandboxes' here. */
 async function server(serve: (socket: Socket) => void): Promise<number> {
@@ -45,7 +39,7 @@ function talk(port: number, data: Uint8Array): Promise<Buffer> {
 const echo = (socket: Socket): void => void socket.pipe(socket);
 
 test("forward: a server in the sandbox answers byte for byte, and each side's end reaches the other", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await using forward = await sandbox.forward(await server(echo));
   const data = Buffer.alloc(3_000_000);
@@ -58,7 +52,7 @@ test("forward: a server in the sandbox answers byte for byte, and each side's en
 });
 
 test("forward: a server that a command started in the sandbox is reached", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const command = await sandbox.start(["python3", "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]);
   let said = "";
@@ -73,7 +67,7 @@ test("forward: a server that a command started in the sandbox is reached", async
 });
 
 test("forward: nobody listens there, and a cut in the middle, are cuts and not silence", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await using nobody = await sandbox.forward(1);
   expect((await talk(nobody.port, Buffer.from("x")).catch(() => Buffer.alloc(0))).length).toBe(0);
@@ -87,7 +81,7 @@ test("forward: nobody listens there, and a cut in the middle, are cuts and not s
 });
 
 test("a forward that is closed leaves no connection and no command", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   let ended = 0;
   const port = await server((socket) => void socket.resume().on("close", () => ended++));
@@ -102,7 +96,7 @@ test("a forward that is closed leaves no connection and no command", async () =>
   expect(refused).toBeInstanceOf(Error);
 });
 
-type Sandbox = Awaited<ReturnType<typeof box>>;
+type Sandbox = Awaited<ReturnType<typeof liveBox>>;
 type Way = "forward" | "expose";
 const SIZES = [0, 5, 300_000, 3_000_000];
 const AT_ONCE = 8;
@@ -134,7 +128,7 @@ async function nothingOpen(sandbox: Sandbox, way: Way, sockets: ReadonlySet<Sock
 /** One after the other writes and ends, the second only when it has read the first's end; `full`: the first closes, and
  * does not read on. */
 async function inTurn(way: Way, first: "server" | "client", close: "half" | "full"): Promise<void> {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const sockets = new Set<Socket>();
   for (const size of SIZES) {
@@ -181,7 +175,7 @@ for (const way of ["forward", "expose"] as const) {
       }, 30_000);
     }
     test(`${way}: a ${first} that is reset ends the other by a reset, and not by an end that looks whole`, async () => {
-      const sandbox = await box();
+      const sandbox = await liveBox();
       await using _ = sandbox.live;
       const sockets = new Set<Socket>();
       const accepted = Promise.withResolvers<Socket>();
@@ -202,7 +196,7 @@ for (const way of ["forward", "expose"] as const) {
 }
 
 test("expose: a command in the sandbox reaches a server of the trainer's, many at once", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await using exposed = await sandbox.expose(await server(echo));
   const line = (i: number) =>
@@ -216,7 +210,7 @@ test("expose: a command in the sandbox reaches a server of the trainer's, many a
 });
 
 test("expose: a port that is taken in the sandbox is an error, not a silence", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const taken = await server(echo);
   const error = await sandbox.expose(1, { port: taken }).catch((thrown: unknown) => thrown);

@@ -3,22 +3,16 @@ import { expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import { until } from "../../../broker/server/testing.ts";
 import { type FileChange, FileError } from "../../../sdk/typescript/mod.ts";
-import { liveMesh } from "./mesh.ts";
-
-async function box() {
-  const live = await liveMesh();
-  const mesh = await live.connect();
-  return Object.assign(await mesh.acquire({ image: "host" }), { live });
-}
+import { liveBox } from "./mesh.ts";
 
 /** Whether the sandbox's daemon watches any folder now, as the kernel tells it. */
-const watching = ({ id, live }: Awaited<ReturnType<typeof box>>) => {
+const watching = ({ id, live }: Awaited<ReturnType<typeof liveBox>>) => {
   const daemon = live.provider.made.get(id)?.daemon.pid;
   return () => Bun.spawnSync(["sh", "-c", `cat /proc/${daemon}/fdinfo/*`]).stdout.includes("inotify wd:");
 };
 
 test("sha256, chmod, chown: of what is there, and a missing file is a FileError", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const content = Buffer.alloc(5_000_000, "sandmesh");
   await sandbox.files.write("f", content);
@@ -35,7 +29,7 @@ test("sha256, chmod, chown: of what is there, and a missing file is a FileError"
 });
 
 test("glob gives more than one page holds, each path once; search finds text", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await sandbox.exec(
     "mkdir -p many/a many/b; cd many; for i in $(seq 1100); do : > a/$i.py; done; echo 'x = 1' > b/x.py",
@@ -49,7 +43,7 @@ test("glob gives more than one page holds, each path once; search finds text", a
 });
 
 test("a watch tells what commands change, and ends with the loop", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await sandbox.files.mkdir("watched/sub");
   const changes = sandbox.files.watch("watched")[Symbol.asyncIterator]();
@@ -73,7 +67,7 @@ test("a watch tells what commands change, and ends with the loop", async () => {
 });
 
 test("a watched folder that was replaced is watched on, which an overflow tells; one that was removed ends the loop", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await sandbox.files.mkdir("watched");
   const changes = sandbox.files.watch("watched")[Symbol.asyncIterator]();
@@ -99,7 +93,7 @@ test("a watched folder that was replaced is watched on, which an overflow tells;
 });
 
 test("a watch that is taken back while it begins ends in the sandbox, too", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   await sandbox.exec("mkdir big && cd big && seq 5000 | xargs mkdir", { check: true });
   const watched = watching(sandbox);
@@ -112,7 +106,7 @@ test("a watch that is taken back while it begins ends in the sandbox, too", asyn
 });
 
 test("a watch whose loop is left, or taken back, ends in the sandbox, too", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const { files } = sandbox;
   await files.mkdir("watched");
@@ -138,7 +132,7 @@ test("a watch whose loop is left, or taken back, ends in the sandbox, too", asyn
 });
 
 test("a removal that is taken back ends in the sandbox, too", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const { files } = sandbox;
   await sandbox.exec("mkdir tree && cd tree && seq 30000 | xargs touch", { check: true });
@@ -155,7 +149,7 @@ test("a removal that is taken back ends in the sandbox, too", async () => {
 }, 60_000);
 
 test("what is taken back ends in the sandbox, too: its file is closed", async () => {
-  const sandbox = await box();
+  const sandbox = await liveBox();
   await using _ = sandbox.live;
   const { files, live } = sandbox;
   // 8 TiB almost without a block: read to its end it takes an hour. It begins as text, or search would leave it out.
