@@ -11,16 +11,16 @@ const FILES = 2_000;
 let way: Cuttable | undefined;
 
 beforeAll(async () => {
-  const { url } = await Bun.file(join(here.home, "mesh.json")).json();
-  way = await cuttable(Number(new URL(url).port));
+  way = await cuttable(Number(new URL(here.url).port));
 });
 afterAll(() => way?.[Symbol.asyncDispose]());
 
+const throughWay = () => ({ SANDMESH_URL: way?.url ?? "", SANDMESH_CREDS: here.credentials });
+
 /** `sandmesh ARGUMENTS…`, cut at its first message of a verb. */
 async function cutAt(verb: string, stdin: string | undefined, ...args: string[]) {
-  const env = { SANDMESH_URL: way?.url ?? "", SANDMESH_CREDS: join(here.home, "credentials.creds") };
   const cut = way?.cutAt(verb);
-  const ran = await here.sandmeshWith({ env, ...(stdin !== undefined && { stdin }) }, ...args);
+  const ran = await here.sandmeshWith({ env: throughWay(), ...(stdin !== undefined && { stdin }) }, ...args);
   await cut;
   return ran;
 }
@@ -49,11 +49,7 @@ test("exec -i, whose request is lost, gives the command all of its stdin", async
 
 test("events says that some may be missing, where its connection was cut, as a line and as JSON", async () => {
   const watch = (...flags: string[]) => {
-    const env = {
-      ...process.env,
-      SANDMESH_URL: way?.url,
-      SANDMESH_CREDS: join(here.home, "credentials.creds"),
-    };
+    const env = { ...process.env, ...throughWay() };
     const child = Bun.spawn([...PROGRAM, "events", "--what", "released", ...flags], { env, stdout: "pipe" });
     const seen = { child, text: "" };
     void (async () => {

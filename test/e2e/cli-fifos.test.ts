@@ -199,7 +199,7 @@ test("a reader of our output that reads nothing keeps no signal from being heard
 describe("a credential", () => {
   test("that comes by a pipe is good for every command", async () => {
     for (const words of ["ps", "context pool", "run host -- true"]) {
-      const creds = `<(cat ${here.home}/credentials.creds)`;
+      const creds = `<(cat ${here.credentials})`;
       const ran = await here.line(`XDG_CONFIG_HOME=${here.scratch} sandmesh --creds ${creds} ${words}`);
       expect([words, ran.code, ran.stderr.includes("sandmesh:")]).toEqual([words, 0, false]);
     }

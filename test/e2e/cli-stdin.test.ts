@@ -1,6 +1,5 @@
 // What the command line passes on to a command that another client writes to, too.
 import { expect, test } from "bun:test";
-import { join } from "node:path";
 import { until } from "../../broker/server/testing.ts";
 import { connect, type Mesh } from "../../sdk/typescript/mod.ts";
 import { onOneMesh } from "./one-mesh.ts";
@@ -8,10 +7,8 @@ import { PROGRAM } from "./program.ts";
 
 const here = onOneMesh();
 
-async function another(): Promise<Mesh> {
-  const { url } = await Bun.file(join(here.home, "mesh.json")).json();
-  return connect({ url, credentials: join(here.home, "credentials.creds"), handleSignals: false });
-}
+const another = (): Promise<Mesh> =>
+  connect({ url: here.url, credentials: here.credentials, handleSignals: false });
 
 /** `exec -i cat`, as somebody types to it, and what it has written. */
 function cat(id: string) {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { type LocalMesh, localMesh, PROGRAM_WORDS, type Ran, run } from "./program.ts";
 
 /** One mesh, and one folder of its own, for all tests of a file. */
-export interface Here extends Pick<LocalMesh, "home" | "sandmesh" | "sandmeshWith"> {
+export interface Here extends Pick<LocalMesh, "home" | "url" | "credentials" | "sandmesh" | "sandmeshWith"> {
   scratch: string;
   /** A line of bash in which `sandmesh` is the program. */
   line(script: string): Promise<Ran>;
@@ -34,6 +34,12 @@ export function onOneMesh(): Here {
   return {
     get home() {
       return there().home;
+    },
+    get url() {
+      return there().url;
+    },
+    get credentials() {
+      return there().credentials;
     },
     get scratch() {
       return scratch;

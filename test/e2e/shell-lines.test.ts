@@ -39,8 +39,7 @@ async function seen(box: Sandbox, command: string | string[], cwd: string): Prom
  * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes spares, and one process
  * more, with which `ls -l /` has a wider column of links from the hundredth process on. */
 const neutral = (output: string, pid: number | undefined): string =>
-  output
-    .replaceAll(pid === undefined ? /$^/g : new RegExp(`\\b${pid}\\b`, "g"), "PID")
+  (pid === undefined ? output : output.replaceAll(new RegExp(`\\b${pid}\\b`, "g"), "PID"))
     .replaceAll(/\b\d\d:\d\d(:\d\d(\.\d+)?)?\b/g, "TIME")
     .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")

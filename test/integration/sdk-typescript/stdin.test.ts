@@ -193,6 +193,12 @@ describe("two clients that write to one command", () => {
       expect(error).toMatchObject({ reason: "closed" });
     }
     expect(await failure(command.stdin.close())).toBe("taken");
+    // What it has not read yet ends with it.
+    let read = "";
+    for await (const chunk of command.attach()) {
+      read += chunk.text;
+      if (read.endsWith("mine\n")) break;
+    }
     await command.cancel();
     // Also when it has ended.
     expect(await failure(clients.own.command(command.id).stdin.write("lost"))).toBeInstanceOf(
