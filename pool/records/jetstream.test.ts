@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import pino from "pino";
 import { testServer, until } from "../../broker/server/testing.ts";
+import { cuttable } from "../../test/cuttable.ts";
 import { encodeRecord } from "../lifecycle/record.ts";
 import { intended } from "../lifecycle/testing.ts";
 import { newRun } from "../runs/run.ts";
@@ -70,6 +71,33 @@ test("writes before, while and after the server is killed are all stored, and th
   );
   await store.close(1_000);
 });
+
+test("however many ask whether a pool is still the current one, while one write shows it they wait for one more", async () => {
+  await using server = await testServer();
+  await using network = await cuttable(server.port);
+  const link = await server.connect(server.keys.mintPool(), { urls: [network.url], reconnect: QUICK });
+  const store = await openRecords(link, log);
+  const ear = await server.pool();
+  let writes = 0;
+  ear.subscribe("rec.v1.pool._fence", () => void writes++);
+  await ear.flush();
+  const states: (boolean | undefined)[] = [];
+  link.onStatus((connected) => void states.push(connected));
+  const { open } = network.block();
+  await until("it is away", () => states.at(-1) === false);
+  const asked: Promise<void>[] = [];
+  for (let turn = 0; turn < 50; turn++) {
+    asked.push(store.current());
+    await new Promise<void>((go) => setImmediate(go));
+  }
+  open();
+  await Promise.all(asked);
+  await ear.flush();
+  // The records' own after each absence is among them.
+  expect(writes).toBeGreaterThan(0);
+  expect(writes).toBeLessThan(5);
+  await store.close(1_000);
+}, 30_000);
 
 test("more writes at once than may wait in the stream's writer are all stored, in order", async () => {
   await using server = await testServer();

@@ -43,7 +43,8 @@ class JetStreamStore implements RecordStore {
   #held: (() => void)[] = [];
   #idle: (() => void)[] = [];
   #closed = false;
-  #checking: Promise<void> | undefined;
+  #lastCheck: Promise<void> = Promise.resolve();
+  #nextCheck: Promise<void> | undefined;
 
   constructor(records: Records, log: Logger, timeoutMs: number) {
     this.#records = records;
@@ -104,13 +105,16 @@ class JetStreamStore implements RecordStore {
     return this.#do(() => this.#records.delete(runKey(tenant, run)));
   }
 
+  /** One write at a time. That which is under way began before who asks now: the next one is for all who do so meanwhile, and
+   * may be thousands, whose connections are back at once. */
   current(): Promise<void> {
-    // One for all that ask in this turn.
-    this.#checking ??= new Promise<void>((go) => setImmediate(go)).then(() => {
-      this.#checking = undefined;
-      return this.#do(() => this.#records.verify());
+    this.#nextCheck ??= this.#lastCheck.then(() => {
+      const checking = this.#do(() => this.#records.verify());
+      this.#nextCheck = undefined;
+      this.#lastCheck = checking.catch(() => undefined);
+      return checking;
     });
-    return this.#checking;
+    return this.#nextCheck;
   }
 
   #do(write: () => Promise<void>): Promise<void> {

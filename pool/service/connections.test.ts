@@ -171,6 +171,8 @@ test("while no pool runs one daemon goes and another's key is used: the next poo
   await thief?.close();
 }, 60_000);
 
+// From here on most of each is a wait for what a server's silence comes to, each on a cluster of its own: all at the same time.
+
 /** The pool is with the first server, daemons are with the second, which is cut off from the others while the pool's own
  * connection breaks and comes back: as where the network between two places fails. */
 async function partedMesh({ cluster, cutOff }: CuttableCluster, limits: Partial<PoolLimits>) {
@@ -199,14 +201,14 @@ async function partedMesh({ cluster, cutOff }: CuttableCluster, limits: Partial<
   return { mesh, daemon, state, heal, warned, [Symbol.asyncDispose]: end };
 }
 
-test("daemons of a server that was cut off while the pool was away are lost when that server counts as gone, and not before", async () => {
+test.concurrent("daemons of a server that was cut off while the pool was away are lost when that server counts as gone, and not before", async () => {
   await using parted = await cuttableCluster();
   await using both = await partedMesh(parted, { serverGoneMs: 15_000 });
   await until("they are lost", () => both.mesh.pool.counters.ended.disconnected === 1, 40_000);
   expect(both.warned("it counts as gone")).toBe(true);
 }, 90_000);
 
-test("one that is back by then has lost none, and what ends there from then on is told at once", async () => {
+test.concurrent("one that is back by then has lost none, and what ends there from then on is told at once", async () => {
   await using parted = await cuttableCluster();
   await using both = await partedMesh(parted, { serverGoneMs: 600_000 });
   const { mesh, daemon, state, heal, warned } = both;
@@ -217,27 +219,52 @@ test("one that is back by then has lost none, and what ends there from then on i
   expect(warned("gone")).toBe(false);
 }, 60_000);
 
-test("a pool that starts while a server is cut off waits for it, too, though that never answered it", async () => {
-  await using parted = await cuttableCluster();
-  const [first, second] = parted.cluster.nodes;
+/** A pool that starts while the second server is cut off from the others, with a daemon that it has from the pool before. */
+async function startedParted({ cluster, cutOff }: CuttableCluster) {
+  const [first, second] = cluster.nodes;
   if (first === undefined || second === undefined) throw new Error("no node");
-  await using mesh = new TestMesh(first);
-  const { log, warned } = warnings();
+  const mesh = new TestMesh(first);
+  const network = await cuttable(first.port);
   const start = async () => {
+    const { log, warned } = warnings();
     const store = await openRecords(await first.pool(), log, { replicas: 3 });
-    await mesh.start({ ...SOON, serverGoneMs: 15_000 }, { log, store, daemonUrls: [second.url] });
+    const link = await first.connect(first.keys.mintPool(), { urls: [network.url], reconnect: QUICK });
+    await mesh.start({ ...SOON, serverGoneMs: 15_000 }, { link, log, store, daemonUrls: [second.url] });
+    return warned;
   };
   await start();
   const ann = await mesh.caller();
   await ann.lease({ lease_ms: 3_600_000 });
   await mesh.pool.close();
-  parted.cutOff(1);
-  await start();
+  cutOff(1);
+  const warned = await start();
+  const end = async () => {
+    await mesh[Symbol.asyncDispose]();
+    await network[Symbol.asyncDispose]();
+  };
+  return { mesh, network, warned, [Symbol.asyncDispose]: end };
+}
+
+test.concurrent("a pool that starts while a server is cut off waits for it, too, though that never answered it", async () => {
+  await using parted = await cuttableCluster();
+  await using started = await startedParted(parted);
+  const { mesh, warned } = started;
   await until("its daemon is lost", () => mesh.pool.counters.ended.disconnected === 1, 60_000);
   expect(warned("it counts as gone")).toBe(true);
 }, 120_000);
 
-test("a daemon that is gone together with its server is lost when that server was started again: nobody waits for the one before", async () => {
+test.concurrent("it waits for that one also where its own connection breaks and comes back meanwhile", async () => {
+  await using parted = await cuttableCluster();
+  await using started = await startedParted(parted);
+  const { mesh, network, warned } = started;
+  const { open } = network.block();
+  await until("the pool is away", () => warned('"connected":false'));
+  open();
+  await until("its daemon is lost", () => mesh.pool.counters.ended.disconnected === 1, 60_000);
+  expect(warned("it counts as gone")).toBe(true);
+}, 120_000);
+
+test.concurrent("a daemon that is gone together with its server is lost when that server was started again: nobody waits for the one before", async () => {
   await using cluster = await testCluster();
   const { mesh, daemon, second, third, warned, isGone } = await meshOn(cluster, { serverGoneMs: 30_000 });
   await using _ = mesh;

@@ -70,12 +70,12 @@ export class Looks {
     this.#inbox = new Inbox(core.link);
   }
 
-  /** Learns which servers there are, beside those that keep the records: one that is cut off while this pool starts would not
-   * answer, and who is with it would count as nowhere. And from then on looks whether they live: one that is killed tells nobody, and who
-   * was connected to it and does not come back is told of by none. */
+  /** Learns which servers there are, beside those of the cluster that keep the records: one that is cut off while this pool
+   * starts would not answer, and who is with it would count as nowhere. And from then on looks whether they live: one that is
+   * killed tells nobody, and who was connected to it and does not come back is told of by none. */
   start(): void {
     for (const name of this.#core.store.servers)
-      this.#servers.set(unheard(name), { name, silentSince: undefined });
+      this.#servers.set(unheard(name), { name, clustered: true, silentSince: undefined });
     void this.#run();
     this.#sweepLater(1);
     this.#timer = setInterval(() => {
@@ -263,8 +263,7 @@ export class Looks {
         if (answer === undefined) return;
         // Also of those that answer too late: a server that is new.
         const { id, name, clustered } = answer.server;
-        this.know(id);
-        Object.assign(this.#servers.get(id) ?? {}, { name, clustered });
+        this.#servers.set(id, { name, clustered, silentSince: this.#servers.get(id)?.silentSince });
         answers.set(id, answer.open);
         if (expected?.every((server) => answers.has(server)) === true) resolve(answers);
       });
