@@ -16,11 +16,22 @@ export interface TestCluster extends AsyncDisposable {
   leaderOf(stream: string, pool: Link): Promise<TestServer>;
 }
 
+/** Below those that kernels give to whoever asks for any, or connects: a node's stays free also from when it is let go of
+ * until the node listens, and while the node is away. */
+const PORTS = { from: 20_000, count: 10_000 };
+
 /** Ports that are held until they are used, since routes must name each other before any of them listens. */
 function holdPorts(count: number): { port: number; free(): void }[] {
   return Array.from({ length: count }, () => {
-    const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    return { port: listener.port, free: () => listener.stop(true) };
+    for (let tries = 100; ; tries--) {
+      const port = PORTS.from + Math.floor(Math.random() * PORTS.count);
+      try {
+        const listener = Bun.listen({ hostname: "127.0.0.1", port, socket: { data() {} } });
+        return { port, free: () => listener.stop(true) };
+      } catch (error) {
+        if (tries === 0) throw error;
+      }
+    }
   });
 }
 
