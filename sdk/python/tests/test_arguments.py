@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Backend
-from test_frames import end, play
+from played import end, play
 
 import sandmesh
 from sandmesh._wire.ids import new_uuid7

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Backend, until_async
-from test_frames import SANDBOX, play
+from played import SANDBOX, play
 
 import sandmesh
 from sandmesh._wire import codec

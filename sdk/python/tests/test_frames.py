@@ -1,95 +1,18 @@
-"""What no well-behaved daemon does: a sandbox played by the test, over real connections."""
+"""What no well-behaved daemon does, in its answers' order and number."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import nats
 import pytest
 from conftest import Backend, until_async
-from nats.aio.client import Client
-from nats.aio.msg import Msg
+from played import chunk, end, play, totals
 
 import sandmesh
-from sandmesh._wire import caller, codec, schema
-from sandmesh._wire.credentials import parse_credentials
+from sandmesh._wire import caller
 from sandmesh._wire.ids import new_uuid7
-from sandmesh._wire.unpack import unpack_new
-
-SANDBOX = "sb-played"
-
-
-def end(request: dict[str, Any], **more: Any) -> dict[str, Any]:
-    total = {"total_bytes": 0, "dropped_bytes": 0}
-    return {
-        "type": "end",
-        "id": request["id"],
-        "incarnation": "x",
-        "outcome": {"type": "exited", "code": 0},
-        "totals": {"stdout": total, "stderr": total},
-        "duration_ms": 1,
-        **more,
-    }
-
-
-def chunk(request: dict[str, Any], offset: int, data: bytes) -> dict[str, Any]:
-    return {"type": "chunk", "id": request["id"], "stream": "stdout", "offset": offset, "data": data}
-
-
-def totals(written: int) -> dict[str, Any]:
-    zero = {"total_bytes": 0, "dropped_bytes": 0}
-    return {"stdout": {"total_bytes": written, "dropped_bytes": 0}, "stderr": zero}
-
-
-Script = Callable[[str, dict[str, Any]], list[Any]]
-
-
-class Played:
-    """Answers each request as the script says, and keeps what was asked."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.replies: list[str] = []
-        """Where each of them is answered."""
-        self.reply = ""
-        self.script: Script = lambda verb, request: [end(request)]
-
-    async def on_message(self, message: Msg) -> None:
-        verb, request = message.subject.split(".")[-1], codec.decode(message.data)
-        self.asked.append((verb, request))
-        self.replies.append(message.reply)
-        answers = [{"sandbox": SANDBOX, "incarnation": "x", "generation": 1}] if verb == "ping" else None
-        for answer in self.script(verb, request) if answers is None else answers:
-            body = answer if isinstance(answer, bytes) else codec.encode(answer)
-            # To word of credit, which wants no answer, the command's goes on.
-            self.reply = message.reply or self.reply
-            await self.client.publish(self.reply, body)
-
-    def verbs(self) -> list[str]:
-        return [verb for verb, _request in self.asked]
-
-
-@asynccontextmanager
-async def play(backend: Backend) -> AsyncIterator[tuple[Played, sandmesh.Sandbox]]:
-    credentials = parse_credentials(backend.order("sandbox_credentials", sandbox=SANDBOX)["credentials"])
-    client = await nats.connect(
-        backend.url,
-        user_jwt_cb=lambda: bytearray(credentials.jwt.encode()),
-        signature_cb=credentials.sign,
-    )
-    played = Played(client)
-    await client.subscribe(f"sbx.v1.acme.{SANDBOX}.*", cb=played.on_message)
-    await client.flush()
-    try:
-        async with backend.connect() as mesh:
-            yield played, mesh.sandbox(SANDBOX)
-    finally:
-        await client.close()
 
 
 async def test_doubled_chunks_are_taken_once_and_lost_ones_asked_for_again(backend: Backend) -> None:
@@ -239,188 +162,12 @@ async def test_credit_grows_with_what_was_read(backend: Backend) -> None:
         await stream.close()
 
 
-async def test_errors_of_the_daemon_are_raised_with_what_they_say(backend: Backend) -> None:
-    async with play(backend) as (played, box):
-        error = {"code": "lease_lost", "message": "gone", "retryable": False, "started": "no", "sandbox": SANDBOX}
-        played.script = lambda _verb, _request: [{"error": error}]
-        with pytest.raises(sandmesh.LeaseLostError) as caught:
-            await box.exec("x")
-        assert caught.value.started == "no"
-        assert isinstance(box.lost, sandmesh.LeaseLostError)
-        asked = len(played.asked)
-        with pytest.raises(sandmesh.LeaseLostError):
-            await box.files.read("/x")
-        assert len(played.asked) == asked
-
-
 async def test_no_answer_in_time_is_a_deadline_error_and_the_command_unknown(backend: Backend) -> None:
     async with play(backend) as (played, box):
         played.script = lambda _verb, _request: []
         with pytest.raises(sandmesh.DeadlineError) as caught:
             await box.exec("x", timeout=0.1, grace=0)
         assert caught.value.started == "unknown"
-
-
-async def test_a_sandbox_cannot_answer_for_another(backend: Backend) -> None:
-    async with play(backend) as (played, box):
-        link = box._box.caller.link
-        stream = await link.open("sb-other", f"sbx.v1.acme.{SANDBOX}.x", b"\x80")
-        await played.client.publish(f"rep.v1.acme.{SANDBOX}.ann.{stream.token}", b"\x80")
-        await played.client.flush()
-        await link._nc.flush()
-        assert list(stream._items) == []
-        stream.close()
-
-
-async def test_garbage_from_a_sandbox_is_a_typed_error_and_nothing_hangs(backend: Backend) -> None:
-    """Every frame damaged in every way that the seed finds: a result, or a SandmeshError; nothing else."""
-    dice = random.Random(20)
-    async with play(backend) as (played, box):
-        good = codec.encode(end({"id": new_uuid7()}, stdout=b"some output", totals=totals(11)))
-
-        def damage() -> bytes:
-            body = bytearray(good)
-            for _ in range(dice.randint(1, 6)):
-                at = dice.randrange(len(body))
-                kind = dice.random()
-                if kind < 0.6:
-                    body[at] = dice.randrange(256)
-                elif kind < 0.8:
-                    del body[at:]
-                    body += b"\xc0"
-                else:
-                    body[at:at] = dice.randbytes(dice.randint(1, 9))
-            return bytes(body)
-
-        refused = 0
-        for _ in range(400):
-            body = damage()
-            played.script = lambda _verb, _request, body=body: [body]
-            try:
-                await box.exec("x", timeout=5)
-            except sandmesh.SandmeshError:
-                refused += 1
-            if box.lost is not None:
-                box._box.lifeline.error = None
-        assert refused > 200
-
-
-def test_no_bytes_at_all_make_the_decoder_fail_in_another_way() -> None:
-    dice = random.Random(7)
-    messages = list(schema.contract()["messages"])
-    for _ in range(30_000):
-        body = dice.randbytes(dice.randint(0, 40))
-        if dice.random() < 0.3:
-            body = bytes([0x80 | dice.randint(1, 15)]) + body
-        try:
-            schema.check(dice.choice(messages), codec.decode(body))
-        except sandmesh.InvalidRequestError as error:
-            assert error.field
-    for body in (
-        b"\x91" * 100_000,
-        b'{"a":' * 50_000,
-        b"\x81\xa1a" * 50_000,
-        b"\xdf\xff\xff\xff\xff",
-        b"\x81\x91\x01\x01",
-    ):
-        with pytest.raises(sandmesh.InvalidRequestError):
-            codec.decode(body)
-
-
-def test_an_archive_cannot_leave_its_folder(tmp_path: Any) -> None:
-    import io
-    import os
-    import tarfile
-
-    def archive(*members: tuple[str, str | None]) -> io.BytesIO:
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w") as tar:
-            for name, link in members:
-                info = tarfile.TarInfo(name)
-                if link is not None:
-                    info.type, info.linkname = tarfile.SYMTYPE, link
-                    tar.addfile(info)
-                else:
-                    info.size = 3
-                    tar.addfile(info, io.BytesIO(b"bad"))
-        return out
-
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    for members in (
-        [("../outside/x", None)],
-        [("link", str(outside)), ("link/x", None)],
-        [("a", ".."), ("a/outside/x", None)],
-        [("link", "../outside"), ("link/y", "z")],
-    ):
-        target = tmp_path / "target"
-        try:
-            unpack_new(archive(*members), os.fsencode(target), 0o755, 0)
-        except sandmesh.FileError:
-            pass
-        assert list(outside.iterdir()) == []
-    with pytest.raises(sandmesh.FileError):
-        unpack_new(io.BytesIO(b"no tar" * 1000), os.fsencode(tmp_path / "t2"), 0o755, 0)
-
-
-def refusal(code: str, started: str | None = None) -> list[Any]:
-    error = sandmesh.errors.ERROR_CLASSES[code]("as the test says", started=started)  # type: ignore[arg-type]
-    return [{"error": error.to_wire()}]
-
-
-MEANT = {
-    "invalid_request": "no",
-    "unknown_verb": "no",
-    "too_large": "no",
-    "permission_denied": "no",
-    "conflict": "no",
-    "unsupported": "no",
-    "not_found": "no",
-    "lease_lost": "no",
-    "internal": "unknown",
-    "unknown_command": "unknown",
-    "provider_failed": "unknown",
-}
-"""What the answer to the only question means, where it does not say so itself."""
-
-
-async def test_a_refusal_says_that_nothing_was_started_and_no_other_answer_does(backend: Backend) -> None:
-    async with play(backend) as (played, box), backend.connect() as mesh:
-        for code, started in MEANT.items():
-            played.script = lambda _verb, _request, code=code: refusal(code)  # type: ignore[misc]
-            for way in ("exec", "start", "stream"):
-                # A handle of its own each time: one that is lost stays so.
-                command = getattr(mesh.sandbox(box.id), way)("true")
-                with pytest.raises(sandmesh.SandmeshError) as caught:
-                    await (command.wait() if way == "stream" else command)
-                assert (way, caught.value.code, caught.value.started) == (way, code, started)
-
-
-async def test_a_command_that_has_written_is_known_to_have_run_whatever_comes_then(backend: Backend) -> None:
-    async with play(backend) as (played, box):
-
-        def script(verb: str, request: dict[str, Any]) -> list[Any]:
-            # Bytes are missing, so that it is asked for again.
-            return [chunk(request, 0, b"a"), chunk(request, 5, b"b")] if verb == "exec" else refusal("lease_lost", "no")
-
-        played.script = script
-        with pytest.raises(sandmesh.LeaseLostError) as caught:
-            await box.exec("true")
-        assert caught.value.started == "yes"
-
-
-async def test_the_refusal_of_one_command_is_not_told_of_another_that_runs(backend: Backend) -> None:
-    async with play(backend) as (played, box):
-        played.script = lambda _verb, request: [chunk(request, 0, b"a")]
-        running = aiter(box.stream("sleep 600"))
-        assert (await anext(running)).data == b"a"
-        played.script = lambda _verb, _request: refusal("lease_lost", "no")
-        with pytest.raises(sandmesh.LeaseLostError) as caught:
-            await box.exec("true")
-        assert caught.value.started == "no"
-        with pytest.raises(sandmesh.LeaseLostError) as caught:
-            await anext(running)
-        assert caught.value.started == "yes"
 
 
 async def test_a_small_write_has_a_name_by_which_it_is_done_once_and_a_chmod_is_asked_once(backend: Backend) -> None:

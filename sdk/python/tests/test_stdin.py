@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from conftest import BUN, ROOT, Backend
+from played import play
 from test_cuts import Way, cuttable_mesh
-from test_frames import play
 
 import sandmesh
 from sandmesh._wire.ids import new_uuid7
