@@ -18,7 +18,6 @@ from ..errors import (
 from .caller import Caller, Target, nothing
 from .codec import encode
 from .news import hear_losses, loss_of
-from .schema import limit
 from .silence import Silence
 from .subjects import sandbox_subject
 
@@ -51,18 +50,6 @@ class Lifeline:
         """For the SDK's own, which raise nothing; a user's: ``Box.on_lost``."""
         self._waiting.add(tell)
         return lambda: self._waiting.discard(tell)
-
-
-# Of all streams of a connection together: the server drops one that it cannot write 64 MB to. (Each keeps what it has;
-# those that come later get less.)
-_ALL_CREDIT_BYTES = 32 * 1024 * 1024
-_LEAST_CREDIT_BYTES = 256 * 1024
-
-
-def credit_of(streams: int) -> int:
-    """The credit of one of ``streams``."""
-    share = _ALL_CREDIT_BYTES // max(1, streams)
-    return min(limit("default_credit_bytes"), max(_LEAST_CREDIT_BYTES, share))
 
 
 class Waiting(Protocol):

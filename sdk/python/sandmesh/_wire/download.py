@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from ..errors import ConnectionError, DeadlineError, FileError, SandmeshError
 from .answers import AnswerStream
-from .box import Box, credit_of
+from .box import Box
 from .codec import encode, parse_frame
+from .credit import Credit
 from .ids import new_uuid7
 from .lost import may_be_lost
 from .schema import limit
@@ -65,11 +66,9 @@ class _Attempt:
     def __init__(self, box: Box, verb: str, request: dict[str, Any]) -> None:
         self._box = box
         self._verb = verb
-        self._credit = credit_of(box.pulse.waiting)
         self._transfer = new_uuid7()
         self._request = {"version": 1, **box.target.fence, **request, "credit_bytes": limit("first_credit_bytes")}
         self._request["transfer"] = self._transfer
-        self._acknowledged = 0
         self._first = 0
         self.got = 0
         self.end: dict[str, Any] = {}
@@ -81,6 +80,7 @@ class _Attempt:
         subject = sandbox_subject(link.tenant, box.id, self._verb)
         stream = await link.open(box.id, subject, encode(self._request))
         unsubscribe = box.lifeline.on_lost(stream.fail)
+        credit = Credit(box, stream.token, {"data": 0})
         is_over = False
         try:
             while True:
@@ -100,7 +100,7 @@ class _Attempt:
                     raise ConnectionError("a part was lost on the way", sandbox=box.id)
                 self.got += len(frame["data"])
                 yield frame["data"]
-                await self._grant(stream)
+                await credit.received("data", self.got, base=self._first)
         except FileError:
             is_over = True
             raise
@@ -125,10 +125,3 @@ class _Attempt:
         if self.got == 0:
             self._first = frame["offset"]
         return self._first
-
-    async def _grant(self, stream: AnswerStream) -> None:
-        if self.got - self._acknowledged < limit("first_credit_bytes") // 2:
-            return
-        self._acknowledged = self.got
-        received = self._first + self.got
-        await self._box.give_credit(stream.token, "data", received, received + self._credit)

@@ -20,9 +20,10 @@ from ..errors import (
     UnreachableError,
 )
 from .answers import AnswerStream
-from .box import Box, credit_of
+from .box import Box
 from .caller import ABSENT_S
 from .codec import encode, parse_frame
+from .credit import Credit
 from .lost import may_be_lost, started_nothing
 from .progress import STREAMS, Frame, Progress
 from .schema import limit
@@ -72,8 +73,6 @@ class Follower:
         self._patience = patience
         self._begun = time.monotonic()
         self._asking = False
-        self._credit_bytes = 0
-        self._acknowledged = dict.fromkeys(STREAMS, 0)
         self._started_before: Started = self.started
         self._stream: AnswerStream | None = None
         # Of the question that is answered in frames, of which the last has not come.
@@ -193,6 +192,7 @@ class Follower:
 
     async def _read(self, stream: AnswerStream) -> AsyncGenerator[Frame, None]:
         """What one question is answered with; ends early where bytes are missing."""
+        credit = Credit(self._box, stream.token, self._progress.next)
         while True:
             body = await stream.next()
             self._throw_if_stopped()
@@ -212,7 +212,7 @@ class Follower:
                     # Duplicates are cut at the front, so that the new bytes end where the chunk ends.
                     yield {**frame, "data": data, "offset": frame["offset"] + len(frame["data"]) - len(data)}
                 # Sent again, since the sandbox does not know that it came: our word of it was lost.
-                await self._credit(frame["stream"], now=not data)
+                await credit.received(frame["stream"], self._progress.next[frame["stream"]], now=not data)
             elif frame["type"] == "started" or self._is_whole(frame):
                 yield frame
                 return
@@ -222,7 +222,6 @@ class Follower:
     async def _ask(self) -> AnswerStream:
         # Nothing heard: the request itself may be lost, so it is sent again; its id keeps it from running twice.
         next_ = self._progress.next
-        self._credit_bytes = credit_of(self._box.pulse.waiting)
         if self._exec is not None and not self._heard:
             verb, request = "exec", self._exec
         else:
@@ -231,16 +230,12 @@ class Follower:
                 "id": self._id,
                 "from_stdout": next_["stdout"],
                 "from_stderr": next_["stderr"],
-                "credit_bytes": 0,
+                "credit_bytes": limit("first_credit_bytes"),
             }
         # A detached one is not read.
         is_read = "credit_bytes" in request
-        if is_read:
-            request = {**request, "credit_bytes": limit("first_credit_bytes")}
-            if self._reader is not None:
-                request["reader"] = self._reader
-        for name in STREAMS:
-            self._acknowledged[name] = next_[name]
+        if is_read and self._reader is not None:
+            request = {**request, "reader": self._reader}
         link = self._box.caller.link
         body = encode({"version": 1, **self._box.target.fence, **request})
         self._started_before = self.started
@@ -263,15 +258,6 @@ class Follower:
         self._heard_at = time.monotonic()
         if self._silence is not None:
             self._silence.heard()
-
-    async def _credit(self, name: str, now: bool) -> None:
-        """Lets the daemon send on, as far ahead of the reader; half of the first credit at a time, or ``now``."""
-        received = self._progress.next[name]
-        half = limit("first_credit_bytes") // 2
-        if self._stream is None or (received - self._acknowledged[name] < half and not now):
-            return
-        self._acknowledged[name] = received
-        await self._box.give_credit(self._stream.token, name, received, received + self._credit_bytes)
 
     def _is_whole(self, end: Frame) -> bool:
         if self._progress.complete(end):
