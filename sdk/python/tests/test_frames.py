@@ -162,6 +162,27 @@ async def test_credit_grows_with_what_was_read(backend: Backend) -> None:
         await stream.close()
 
 
+async def test_many_downloads_at_once_share_what_a_connection_may_have_on_its_way(backend: Backend) -> None:
+    async with play(backend) as (played, box):
+        part = bytes(256 * 1024)
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            if verb == "read" and request["path"] == "one more":
+                return [{**chunk({"id": new_uuid7()}, 0, part), "stream": "data"}]
+            return []
+
+        played.script = script
+        reading = [asyncio.ensure_future(box.files.read(str(at))) for at in range(63)]
+        await until_async("all are asked", lambda: played.verbs().count("read") == 63)
+        reading.append(asyncio.ensure_future(box.files.read("one more")))
+        await until_async("it may go on", lambda: "credit" in played.verbs())
+        for each in reading:
+            each.cancel()
+        await asyncio.wait(reading)
+        credit = next(request for verb, request in played.asked if verb == "credit")
+        assert credit["until"] - credit["received"] == 32 * 1024 * 1024 // 64
+
+
 async def test_no_answer_in_time_is_a_deadline_error_and_the_command_unknown(backend: Backend) -> None:
     async with play(backend) as (played, box):
         played.script = lambda _verb, _request: []

@@ -74,11 +74,6 @@ class Pulse:
     def discard(self, waiting: Waiting) -> None:
         self._waiting.discard(waiting)
 
-    @property
-    def waiting(self) -> int:
-        """How many wait on this connection."""
-        return len(self._waiting)
-
     def reconnected(self) -> None:
         for waiting in list(self._waiting):
             waiting.on_reconnect()

@@ -29,7 +29,7 @@ class Credit:
         """``received``: of each stream, before it."""
         self._box = box
         self._token = token
-        self._ahead = credit_of(box.pulse.waiting)
+        self._ahead = credit_of(len(box.caller.link.asked.streams))
         self._acknowledged = dict(received)
 
     async def received(self, stream: str, received: int, *, base: int = 0, now: bool = False) -> None:
