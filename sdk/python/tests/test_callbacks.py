@@ -99,7 +99,7 @@ async def awaited(*_what: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("tell", [None, 5, "x", [], {}, awaited], ids=str)
+@pytest.mark.parametrize("tell", [None, 5, "x", [], {}, awaited], ids=lambda what: getattr(what, "__name__", str(what)))
 async def test_what_cannot_be_called_is_no_callback(backend: Backend, tell: Any) -> None:
     async with backend.connect() as mesh, await mesh.acquire("host") as box:
         with pytest.raises(sandmesh.InvalidRequestError) as caught:
