@@ -85,6 +85,7 @@ class Prepared:
         self.keep = given.get("keep")
         grace_ms = milliseconds(given.get("grace", 1.0), "grace")
         inline, source = split(given["stdin"], "stdin") if "stdin" in given else (b"", ())
+        self._stdin_open = stdin_open
         self.stdin: Source | None = source if inline is None else None
         request: dict[str, Any] = {"id": self.id, **_program(command)}
         request |= {"credit_bytes": limit("first_credit_bytes")} if more is None else more
@@ -117,7 +118,7 @@ class Prepared:
             follower.stop(error)
             cancel_behind(box, self.id)
 
-        return feed(box, self.id, self.stdin, follower.begin(), follower, fail)
+        return feed(box, self.id, self.stdin, follower.begin(), follower, fail, self._stdin_open)
 
 
 def _program(command: object) -> dict[str, Any]:

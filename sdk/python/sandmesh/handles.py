@@ -92,15 +92,15 @@ async def start(
         await frames.aclose()
     command = Command(box, prepared.id, pid, started=True)
     if prepared.stdin is not None:
-        box.caller.behind(_feed(box, command, prepared.stdin))
+        command.stdin._behind(box.caller.behind(_feed(box, command, prepared.stdin, stdin_open)))
     return command
 
 
-async def _feed(box: Box, command: Command, source: Source) -> None:
+async def _feed(box: Box, command: Command, source: Source, stays_open: bool) -> None:
     """What the command does not take is lost, as with a pipe. A source that fails, or what cannot be delivered, ends
     the command, for which half of its input would be the whole, or which would wait for the rest for ever."""
     try:
-        await command.stdin._feed(source)
+        await command.stdin._feed(source, stays_open)
     except UnknownCommandError:
         return  # it has ended
     except (SourceError, SandmeshError):

@@ -139,7 +139,8 @@ class Sandbox:
         stdin_open: bool = False,
         **options: Unpack[commands.CommandOptions],
     ) -> streams.CommandStream:
-        """A command's output while it runs. ``stdin_open``: more stdin follows by ``stream.write_stdin``."""
+        """A command's output while it runs. ``stdin_open``: more stdin follows by ``stream.write_stdin``,
+        behind all of ``stdin``."""
         return streams.start_stream(self._box, command, stdin_open, **options)
 
     def attach(self, command_id: str, *, stdout: int = 0, stderr: int = 0) -> streams.CommandStream:
@@ -162,7 +163,8 @@ class Sandbox:
         stdin_open: bool = False,
         **options: Unpack[commands.CommandOptions],
     ) -> Command:
-        """Starts a command and returns; it goes on whatever becomes of this process, while the sandbox lives."""
+        """Starts a command and returns; it goes on whatever becomes of this process, while the sandbox lives.
+        ``stdin_open``: more stdin follows by ``command.stdin``, behind all of ``stdin``."""
         return await start(self._box, command, stdin_open, options)
 
     def command(self, id: str) -> Command:

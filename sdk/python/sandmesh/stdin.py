@@ -89,14 +89,15 @@ def feed(
     begun: asyncio.Future[Any],
     follower: Follower,
     fail: Callable[[SandmeshError], None],
+    stays_open: bool,
 ) -> asyncio.Task[None]:
-    """Sends ``source`` once ``begun`` is done, then the end. ``fail`` is told what is wrong with the source, or why not
-    all of it could be delivered: the command would wait for the rest for ever. (A sandbox that is away is waited for;
-    of its loss ``follower`` hears, and knows more.)"""
+    """Sends ``source`` once ``begun`` is done, then the end, unless it ``stays_open``. ``fail`` is told what is wrong
+    with the source, or why not all of it could be delivered: the command would wait for the rest for ever. (A sandbox
+    that is away is waited for; of its loss ``follower`` hears, and knows more.)"""
     writer = new_uuid7()
 
     async def send(offset: int, data: bytes, last: bool) -> None:
-        await _send(box, command_id, writer, offset, data, last, follower, _TRY_S)
+        await _send(box, command_id, writer, offset, data, last and not stays_open, follower, _TRY_S)
 
     async def work() -> None:
         try:
@@ -142,6 +143,11 @@ class StdinWriter:
         self._apart: bool | None = None  # whether this daemon counts each writer's bytes apart; None: it has not told
         self._lock = asyncio.Lock()
         self._closed = False
+        self._feeding: asyncio.Task[None] | None = None
+
+    def _behind(self, feeding: asyncio.Task[None]) -> None:
+        """All that ``feeding`` sends comes before what is written from now on."""
+        self._feeding = feeding
 
     async def write(self, data: str | bytes) -> None:
         """Returns when the command's side has taken it. Raises SessionClosedError (``closed``) after ``close``, also
@@ -153,22 +159,26 @@ class StdinWriter:
         if whole is None:
             raise InvalidRequestError("data: must be text or bytes", field="data")
         if whole:
+            await self._turn()
             await self._write(whole, False)
 
     async def close(self) -> None:
         """The command reads the end, whoever else writes. Does nothing the second time."""
         if not self._closed:
             self._closed = True
+            await self._turn()
             await self._write(b"", True)
 
-    async def _feed(self, source: Source) -> None:
-        """All of it, and the end; a sandbox that is away is waited for until it is known as lost. Raises SourceError,
-        and as ``write``."""
+    async def _turn(self) -> None:
+        if self._feeding is not None:
+            await asyncio.wait({self._feeding})
+
+    async def _feed(self, source: Source, stays_open: bool) -> None:
+        """All of it, and the end, unless it ``stays_open``; a sandbox that is away is waited for until it is known as
+        lost. Raises SourceError, and as ``write``."""
         async for _offset, data, _last in input_parts(source):
-            if self._closed:
-                return
             await self._write(data, False, _TRY_S)
-        if not self._closed:
+        if not stays_open:
             self._closed = True
             await self._write(b"", True, _TRY_S)
 

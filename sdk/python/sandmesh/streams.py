@@ -119,6 +119,12 @@ class CommandStream:
         self._in_block = False
         self._stdin = StdinWriter(box, command_id, self._begun, follower, known=owns)
 
+    def _feed(self, feeding: asyncio.Task[None] | None) -> None:
+        """``feeding`` sends what stdin its request did not carry."""
+        self._reading.feeding = feeding
+        if feeding is not None:
+            self._stdin._behind(feeding)
+
     @property
     def end(self) -> CommandEnd | None:
         """How the command ended; None until the stream has been read to its end."""
@@ -205,7 +211,7 @@ def start_stream(
     prepared = commands.Prepared(command, commands.unlimited(options), stdin_open)
     follower = prepared.follower(box)
     stream = CommandStream(box, prepared.id, follower, owns=True)
-    stream._reading.feeding = prepared.feed(box, follower)
+    stream._feed(prepared.feed(box, follower))
     return stream
 
 

@@ -9,14 +9,14 @@ import { collect } from "./exec.ts";
 import { cancelBehind, Follower } from "./follow.ts";
 import { type CommandOptions, prepare } from "./request.ts";
 import type { ExecResult } from "./result.ts";
-import { heeded, StdinWriter, takesNoMore } from "./stdin.ts";
+import { StdinWriter, takesNoMore } from "./stdin.ts";
 import { CommandStream } from "./stream.ts";
 
 /** That it runs is told at once, by a sandbox that is there. */
 const STARTING = { limitMs: CALL_TIMEOUT_MS, graceMs: Number.POSITIVE_INFINITY };
 
 export interface StartOptions extends CommandOptions {
-  /** More stdin follows by `command.stdin`. */
+  /** More stdin follows by `command.stdin`, behind all of `stdin`. */
   stdinOpen?: boolean;
   /** Aborting ends the command's whole tree until `start` has returned, which throws CanceledError then, and until all of
    * `stdin` is sent. */
@@ -111,7 +111,7 @@ export async function start(
     throw error;
   }
   const command = new Command(box, request.id, { pid });
-  if (stdin !== undefined) void feedStarted(box, command, stdin, options.signal);
+  if (stdin !== undefined) void feedStarted(box, command, stdin, options);
   return command;
 }
 
@@ -121,12 +121,11 @@ async function feedStarted(
   box: Box,
   command: Command,
   source: Source,
-  signal = new AbortController().signal,
+  { stdinOpen = false, signal = new AbortController().signal }: StartOptions,
 ): Promise<void> {
   try {
-    for await (const piece of heeded(source, signal)) await command.stdin.write(piece, { signal });
-    await command.stdin.close();
+    await command.stdin.feed(source, stdinOpen, signal);
   } catch (error) {
-    if (signal.aborted || !(takesNoMore(error) || command.stdin.closed)) cancelBehind(box, command.id);
+    if (signal.aborted || !takesNoMore(error)) cancelBehind(box, command.id);
   }
 }

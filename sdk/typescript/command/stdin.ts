@@ -134,11 +134,6 @@ export class StdinWriter {
     this.#comes = comes;
   }
 
-  /** Internal: whether `close` was called, of this one. */
-  get closed(): boolean {
-    return this.#closed;
-  }
-
   /** At most 256 KiB at once are sent as one part; more is cut. Throws UnknownCommandError where the command is not
    * known, SessionClosedError (`closed`) after `close`, also another client's, ConflictError where another client wrote at
    * the same time and the sandbox's daemon is one of before, which cannot tell the two apart, and what the connection throws.
@@ -147,7 +142,7 @@ export class StdinWriter {
     const { signal } = onlySignal(options);
     if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
     const all = bytesOf(data, "data");
-    if (all.length > 0) await this.#enqueue(all, false, signal);
+    if (all.length > 0) await this.#inTurn(() => this.#put(all, false, signal), signal);
   }
 
   /** Closes it, for all who write: the command reads the end. Does nothing the second time. The signal ends the waiting; the
@@ -156,7 +151,7 @@ export class StdinWriter {
     const { signal } = onlySignal(options);
     if (this.#closed) return;
     this.#closed = true;
-    await unlessAborted(this.#enqueue(new Uint8Array(0), true, undefined), signal);
+    await this.#inTurn(() => this.#put(NOTHING.data, true, undefined), signal);
   }
 
   async #send(part: Part, signal: AbortSignal | undefined): Promise<Taken> {
@@ -174,25 +169,38 @@ export class StdinWriter {
     return (await this.#send(NOTHING, signal)).received;
   }
 
-  #enqueue(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<unknown> {
-    const send = async () => {
-      throwIfAborted(signal);
-      let base = this.#offset ?? (await this.#renew(signal));
-      // Should this fail or be aborted, nobody knows how much was taken.
-      this.#offset = undefined;
-      for await (const part of partsOf([data])) {
-        const sent = { ...part, offset: base + part.offset, last: eof && part.last };
-        if (!(await this.#takes(sent, signal))) {
-          base = (await this.#renew(signal)) - part.offset;
-          await this.#send({ ...sent, offset: base + part.offset }, signal);
-        }
-      }
-      if (this.#apart === true) this.#offset = base + data.length;
+  /** Internal: all of `source`, before whatever is written from now on, and then the end, unless it is to stay `open`: none
+   * where it fails or is aborted. Throws SourceError, and as `write`. */
+  feed(source: Source, open: boolean, signal: AbortSignal): Promise<void> {
+    const all = async () => {
+      for await (const piece of heeded(source, signal)) await this.#put(piece, false, signal);
+      if (open) return;
+      this.#closed = true;
+      await this.#put(NOTHING.data, true, undefined);
     };
-    // One after another, also where the caller does not wait; a failed one does not hold up the next.
-    const done = this.#last.then(send, send);
+    return this.#inTurn(all, signal);
+  }
+
+  /** One after another, also where the caller does not wait; a failed one does not hold up the next. */
+  #inTurn(work: () => Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+    const done = this.#last.then(work, work);
     this.#last = done.catch(() => undefined);
     return unlessAborted(done, signal);
+  }
+
+  async #put(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<void> {
+    throwIfAborted(signal);
+    let base = this.#offset ?? (await this.#renew(signal));
+    // Should this fail or be aborted, nobody knows how much was taken.
+    this.#offset = undefined;
+    for await (const part of partsOf([data])) {
+      const sent = { ...part, offset: base + part.offset, last: eof && part.last };
+      if (!(await this.#takes(sent, signal))) {
+        base = (await this.#renew(signal)) - part.offset;
+        await this.#send({ ...sent, offset: base + part.offset }, signal);
+      }
+    }
+    if (this.#apart === true) this.#offset = base + data.length;
   }
 
   /** False where the daemon no longer knows this writer, after many others: all before was taken, nothing of this was. */

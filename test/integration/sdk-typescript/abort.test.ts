@@ -126,6 +126,7 @@ async function prepare(): Promise<Table> {
     CommandStream: { drain: (signal) => box.stream("sleep 600").drain({ signal }) },
     StdinWriter: {
       write: (signal) => fed.stdin.write("typed", { signal }),
+      feed: (signal) => box.command(fed.id).stdin.feed([new Uint8Array(1)], true, signal),
       close: (signal) => box.command(closed.id).stdin.close({ signal }),
     },
     Session: {

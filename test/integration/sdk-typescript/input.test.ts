@@ -21,6 +21,49 @@ test("much stdin, and stdin that comes in parts, arrives whole and is closed", a
   expect((await sandbox.exec("exec true", { stdin: big })).ok).toBe(true);
 });
 
+test("stdin that stays open is open behind much of it, or a source of it, too, and what is written comes behind that", async () => {
+  const sandbox = await liveBox();
+  await using _ = sandbox.live;
+  const big = Buffer.alloc(3_000_000, "0123456789abcde\n");
+  const gate = Promise.withResolvers<void>();
+  async function* source() {
+    yield "the source\n";
+    await gate.promise;
+    yield big;
+  }
+  for (const stdin of [big, source()]) {
+    const command = await sandbox.start("head -c 3000000 | wc -c; cat | tail -n 1", {
+      stdin,
+      stdinOpen: true,
+      timeout: "40s",
+    });
+    const written = command.stdin.write("written\n");
+    gate.resolve();
+    await written;
+    await command.stdin.close();
+    expect((await command.wait()).stdout.text).toBe("3000000\nwritten\n");
+  }
+});
+
+test("who closes stdin at once cuts off nothing of what it was started with", async () => {
+  const sandbox = await liveBox();
+  await using _ = sandbox.live;
+  const big = Buffer.alloc(3_000_000, "0123456789abcde\n");
+  async function* source() {
+    yield big;
+    await new Promise((go) => setTimeout(go, 10));
+    yield big;
+  }
+  for (const [stdin, bytes] of [
+    [big, 3_000_000],
+    [source(), 6_000_000],
+  ] as const) {
+    const command = await sandbox.start(["wc", "-c"], { stdin, stdinOpen: true, timeout: "40s" });
+    await command.stdin.close();
+    expect((await command.wait()).stdout.text).toBe(`${bytes}\n`);
+  }
+});
+
 test("what a source of stdin has given reaches the command while the source waits for its answer", async () => {
   const sandbox = await liveBox();
   await using _ = sandbox.live;

@@ -138,7 +138,7 @@ class Caller:
         """Also where its server is gone."""
         self.link.check_usable()
 
-    def behind(self, work: Coroutine[Any, Any, Any]) -> None:
+    def behind(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         """Does ``work`` without being waited for, until ``settle``; what it raises is nobody's concern."""
 
         async def run() -> None:
@@ -151,6 +151,7 @@ class Caller:
         task = asyncio.ensure_future(run())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def settle(self, timeout: float) -> None:
         """Waits for what goes on behind, and cancels what is left then."""
