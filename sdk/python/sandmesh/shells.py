@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import commands, streams
 from ._wire.box import Box
+from ._wire.opening import leave_block
 from .errors import SandmeshError
 
 if TYPE_CHECKING:
@@ -57,9 +58,12 @@ class Shell:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await leave_block(f"shell {self.name} of {self._box.id} was not closed", self._end(), error)
+
+    async def _end(self) -> None:
         try:
             await self.close()
         except SandmeshError:
-            # The block's own error says more; and a session ends with its sandbox at the latest.
-            if error is None and self._box.lifeline.error is None:
+            # A session ends with its sandbox.
+            if self._box.lifeline.error is None:
                 raise

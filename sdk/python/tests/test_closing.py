@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 
 import pytest
 from conftest import Backend, run_program, run_to_its_end, until_async
+from played import play
 
 import sandmesh
 
@@ -41,6 +44,28 @@ async def test_what_is_being_released_when_the_connection_closes_is_released_by_
         assert mesh._renewer.orders() == [{"lease": box.grant.lease}]
         await releasing
         assert mesh._renewer.orders() == []
+
+
+async def test_that_a_shell_could_not_be_closed_is_told_and_logged_where_its_block_raised(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with play(backend) as (played, box):
+
+        def script(verb: str, request: dict[str, Any]) -> list[Any]:
+            if verb == "session_open":
+                return [{"session": request["session"], "shell": "/bin/sh", "pid": 1, "busy": False}]
+            return [{"error": {"code": "internal", "message": "it lives on", "retryable": False}}]
+
+        played.script = script
+        with pytest.raises(sandmesh.InternalError, match="it lives on"):
+            async with box.shell():
+                pass
+        with caplog.at_level(logging.WARNING, "sandmesh"), pytest.raises(ZeroDivisionError):
+            async with box.shell(name="work"):
+                1 / 0  # noqa: B018
+        assert [record.getMessage() for record in caplog.records] == [
+            f"shell work of {box.id} was not closed: it lives on"
+        ]
 
 
 OTHER_LOOP = """

@@ -140,14 +140,18 @@ class Box:
         self.lifeline.throw_if_lost()
         silence = Silence(self)
         self.pulse.add(silence)
+
+        def absent() -> None:
+            # It may only be reconnecting; the pool knows whether it is gone.
+            self.caller.behind(self.inquire())
+
         try:
             return await self.caller.sandbox(
                 self.target,
                 verb,
                 request,
                 heed=self.lifeline.on_lost,
-                # It may only be reconnecting; the pool knows whether it is gone.
-                on_absent=lambda: self.caller.behind(self.inquire()),
+                on_absent=absent,
                 **options,
             )
         except SandmeshError as error:
