@@ -62,6 +62,8 @@ export class StreamReader implements Listener, CreditTaker {
       this.ended();
       return;
     }
+    // Told now: the command may write nothing more for long.
+    if (STREAMS.some((stream) => this.#lacksBytes(stream))) return;
     for (const stream of STREAMS)
       if (this.#unsent(stream) > 0 || this.#command.buffer(stream).eof) this.more(stream);
   }
@@ -172,7 +174,7 @@ export class StreamReader implements Listener, CreditTaker {
       const unsent = this.#unsent(stream);
       if (commandOver && this.#restFits()) return true;
       if (unsent === 0) return this.#tellEnd(stream);
-      if (window.sent < buffer.start && this.#isGone(buffer.start, window.sent, stream)) return false;
+      if (this.#lacksBytes(stream)) return false;
       // What lies before was left out for the limit.
       if (window.sent < buffer.start) window.skip(buffer.start - window.sent);
       const offset = window.sent;
@@ -202,9 +204,12 @@ export class StreamReader implements Listener, CreditTaker {
     return false;
   }
 
-  /** Bytes before what is held: left out for the limit where the tail is kept, otherwise let go of. */
-  #isGone(start: number, sent: number, stream: OutputStream): boolean {
-    if (this.#command.buffer(stream).keep === "tail" && !this.#command.outputGone) return false;
+  /** Whether bytes that the reader is to have are not held any more: it is told so, and over. Where the tail is kept those
+   * before were left out for the limit, and are no loss. */
+  #lacksBytes(stream: OutputStream): boolean {
+    const { start, keep } = this.#command.buffer(stream);
+    const { sent } = this.#windows[stream];
+    if (sent >= start || (keep === "tail" && !this.#command.outputGone)) return false;
     this.#stop(
       new OutputGoneError(
         `${stream} of ${this.#command.id} is held from offset ${start} on, not from ${sent}`,
@@ -225,11 +230,7 @@ export class StreamReader implements Listener, CreditTaker {
   #finish(): void {
     const { result } = this.#command;
     if (result === undefined) return;
-    for (const stream of STREAMS) {
-      const buffer = this.#command.buffer(stream);
-      const { sent } = this.#windows[stream];
-      if (sent < buffer.start && this.#isGone(buffer.start, sent, stream)) return;
-    }
+    if (STREAMS.some((stream) => this.#lacksBytes(stream))) return;
     const out = { stdout: this.#rest("stdout"), stderr: this.#rest("stderr") };
     this.#close();
     this.#context.answer(this.#reply, endFrame(this.#command, this.#context.incarnation, result, out));

@@ -163,6 +163,29 @@ describe("output", () => {
     command.exit();
   });
 
+  test("who attaches before what is held is told so at once, also of a command that writes nothing more", async () => {
+    const id = newId();
+    const reader = box.caller
+      .stream("exec", { id, argv, credit_bytes: MiB, output_limit_bytes: 64 * MiB })
+      .follow(4 * MiB);
+    const command = await box.begun();
+    const out = bytesFrom(256 * 1024);
+    for (let bytes = out.length; bytes <= 12 * MiB; bytes += out.length) {
+      command.write(out);
+      await until("it is read", () => reader.bytes("stdout") === bytes);
+    }
+    const attach = (from_stdout: number) =>
+      box.caller.stream("attach", { id, from_stdout, credit_bytes: MiB });
+    for (const from of [0, 1024]) expect(await frameError(attach(from).ended)).toBe("output_gone yes");
+    const there = attach(12 * MiB);
+    await box.settled();
+    // Nobody else is disturbed.
+    command.write("more");
+    command.exit();
+    await Promise.all([reader.ended, there.ended]);
+    expect(there.text("stdout")).toBe("more");
+  });
+
   test("of short ones, too, what readers have is let go of once all together hold more than they are to, and a command waits sooner", async () => {
     const ids = Array.from({ length: 4 }, newId);
     const out = bytesFrom(256 * 1024);
@@ -183,9 +206,8 @@ describe("output", () => {
     for (const i of [1, 2]) await writeTo(i, 2 * MiB);
     // The first was silent, and holds nothing of it all the same.
     const late = box.caller.stream("attach", { id: ids[0], credit_bytes: 4 * MiB });
-    await box.settled();
-    commands[0]?.write("more");
     expect(await frameError(late.ended)).toBe("output_gone yes");
+    await box.settled();
     for (let at = 0; at < 4.5 * MiB; at += out.length) commands[1]?.write(out);
     for (const _ of [1, 2]) commands[3]?.write(out);
     expect(commands[3]?.paused).toBe(true);
