@@ -1,10 +1,12 @@
 // `sandmesh shell`: this terminal, joined to one in a sandbox.
 import { spawnSync } from "node:child_process";
-import { InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
+import { ConflictError, InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
 import { onAbort } from "../../broker/link/on-abort.ts";
 import type { Terminal } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
+import { pause } from "../typescript/wire/pause.ts";
 import type { Context } from "./context.ts";
+import { counted, shown } from "./output.ts";
 import { copyOutput, report } from "./stream.ts";
 
 export interface ShellFlags {
@@ -41,16 +43,17 @@ export async function openShell(
   const unhear = onAbort(context.signal, hangUp);
   stdout.on("resize", resize);
   const restore = rawMode();
-  const typing = pipeTyping(terminal);
-  let outcome: Outcome;
+  // In the middle of a screen of the program's.
+  const typing = pipeTyping(terminal, (text) => context.output.note(`\r${text}\r`));
+  let outcome: Outcome | undefined;
   try {
     ({ outcome } = await copyOutput(terminal.output, context));
   } catch (error) {
     hangUp();
     throw error;
   } finally {
+    typing.stop(outcome === undefined);
     restore();
-    typing.stop();
     stdout.off("resize", resize);
     unhear();
   }
@@ -75,29 +78,40 @@ function rawMode(): () => void {
 /** A shell that is just setting its terminal up loses a Ctrl-D that came before; so it is typed until it is heard. */
 const END_AGAIN_MS = 250;
 
-/** What is typed goes in, in order; the end of input is Ctrl-D, as a terminal says it. */
-function pipeTyping(terminal: Terminal): { stop(): void } {
-  const { stdin } = process;
-  let last: Promise<void> = Promise.resolve();
-  const send = (data: Uint8Array) => {
-    // Written after the one before it; what comes after the program's end has nowhere to go.
-    last = last.then(() => terminal.write(data)).catch(() => undefined);
+/** What is typed, in order; the end of input is Ctrl-D, as a terminal says it. */
+async function* typed(signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  for await (const part of process.stdin) if (part instanceof Uint8Array) yield part;
+  for (; !signal.aborted; await pause(END_AGAIN_MS, signal)) yield Uint8Array.of(4);
+}
+
+/** What is typed goes in. While the sandbox is away it waits, with what this process reads ahead and what the system keeps of
+ * a terminal's or a pipe's input behind it. */
+function pipeTyping(terminal: Terminal, note: (text: string) => void): { stop(failed: boolean): void } {
+  const over = new AbortController();
+  const { signal } = over;
+  let waits = 0;
+  const send = async (part: Uint8Array) => {
+    waits = part.length;
+    try {
+      await terminal.command.stdin.feed([part], true, signal);
+    } catch (error) {
+      // What comes after the program's end has nowhere to go, and why all else ends is told with the output's end.
+      if (error instanceof ConflictError) note(notSent(part.length, `: ${error.message}`));
+    }
+    waits = 0;
   };
-  let again: ReturnType<typeof setInterval> | undefined;
-  const end = () => {
-    const type = () => send(Uint8Array.of(4));
-    type();
-    again = setInterval(type, END_AGAIN_MS);
-  };
-  stdin.on("data", send);
-  stdin.on("end", end);
+  void (async () => {
+    for await (const part of typed(signal)) if (!signal.aborted) await send(part);
+  })();
   return {
-    stop() {
-      clearInterval(again);
-      stdin.off("data", send);
-      stdin.off("end", end);
-      stdin.pause();
-      stdin.unref?.();
+    stop(failed) {
+      if (failed && waits > 0) note(notSent(waits));
+      over.abort();
+      process.stdin.pause();
+      process.stdin.unref?.();
     },
   };
 }
+
+const notSent = (bytes: number, why = ""): string =>
+  `sandmesh: ${counted(bytes, "byte")} that ${bytes === 1 ? "was" : "were"} typed did not arrive${shown(why)}`;

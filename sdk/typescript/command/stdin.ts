@@ -27,6 +27,11 @@ const NOTHING: Part = { offset: 0, data: new Uint8Array(0), last: false };
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
 
+/** `absentMs`: how long a sandbox that is not there is waited for; left out: as by any call. */
+interface Waiting {
+  signal: AbortSignal | undefined;
+  absentMs?: number;
+}
 type Taken = AnswerOf<(typeof SANDBOX_VERBS)["stdin"]>;
 
 /** `writer`: the token under which the offsets are counted. `comes`: whether the command may not be there yet, since its own
@@ -36,7 +41,7 @@ async function sendTo(
   id: string,
   writer: string,
   part: Part,
-  signal: AbortSignal | undefined,
+  { signal, ...waiting }: Waiting,
   comes: () => boolean,
 ): Promise<Taken> {
   const request = { id, writer, offset: part.offset, data: part.data, eof: part.last };
@@ -47,6 +52,7 @@ async function sendTo(
         box.call("stdin", request, {
           timeoutMs: TRY_MS,
           againAfterMs: AGAIN_MS,
+          ...waiting,
           signal: either,
         }),
       );
@@ -100,7 +106,7 @@ export async function pump(box: Box, id: string, source: Source, signal: AbortSi
   const writer = newUuidV7();
   let known = false;
   const send = async (part: Part): Promise<void> => {
-    await sendTo(box, id, writer, part, signal, () => !known);
+    await sendTo(box, id, writer, part, { signal }, () => !known);
     known = true;
   };
   try {
@@ -142,7 +148,7 @@ export class StdinWriter {
     const { signal } = onlySignal(options);
     if (this.#closed) throw new SessionClosedError("stdin is closed", { reason: "closed" });
     const all = bytesOf(data, "data");
-    if (all.length > 0) await this.#inTurn(() => this.#put(all, false, signal), signal);
+    if (all.length > 0) await this.#inTurn(() => this.#put(all, false, { signal }), signal);
   }
 
   /** Closes it, for all who write: the command reads the end. Does nothing the second time. The signal ends the waiting; the
@@ -151,11 +157,11 @@ export class StdinWriter {
     const { signal } = onlySignal(options);
     if (this.#closed) return;
     this.#closed = true;
-    await this.#inTurn(() => this.#put(NOTHING.data, true, undefined), signal);
+    await this.#inTurn(() => this.#put(NOTHING.data, true, { signal: undefined }), signal);
   }
 
-  async #send(part: Part, signal: AbortSignal | undefined): Promise<Taken> {
-    const taken = await sendTo(this.#box, this.#id, this.#writer, part, signal, this.#comes);
+  async #send(part: Part, waiting: Waiting): Promise<Taken> {
+    const taken = await sendTo(this.#box, this.#id, this.#writer, part, waiting, this.#comes);
     this.#apart = taken.writer !== undefined;
     return taken;
   }
@@ -163,20 +169,22 @@ export class StdinWriter {
   /** The offset at which another writer begins, of whom nothing was sent: what of the one before is still on its way takes no
    * byte's place. A daemon that counts all bytes together is asked where that is, before each write: by turns, at least,
    * several may write then. */
-  async #renew(signal: AbortSignal | undefined): Promise<number> {
+  async #renew(waiting: Waiting): Promise<number> {
     this.#writer = newUuidV7();
     if (this.#apart === true) return 0;
-    return (await this.#send(NOTHING, signal)).received;
+    return (await this.#send(NOTHING, waiting)).received;
   }
 
   /** Internal: all of `source`, before whatever is written from now on, and then the end, unless it is to stay `open`: none
-   * where it fails or is aborted. Throws SourceError, and as `write`. */
+   * where it fails or is aborted. A sandbox that is away is waited for until it is known as lost. Throws SourceError, and as
+   * `write`. */
   feed(source: Source, open: boolean, signal: AbortSignal): Promise<void> {
+    const absentMs = TRY_MS;
     const all = async () => {
-      for await (const piece of heeded(source, signal)) await this.#put(piece, false, signal);
+      for await (const piece of heeded(source, signal)) await this.#put(piece, false, { signal, absentMs });
       if (open) return;
       this.#closed = true;
-      await this.#put(NOTHING.data, true, undefined);
+      await this.#put(NOTHING.data, true, { signal: undefined, absentMs });
     };
     return this.#inTurn(all, signal);
   }
@@ -188,25 +196,25 @@ export class StdinWriter {
     return unlessAborted(done, signal);
   }
 
-  async #put(data: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<void> {
-    throwIfAborted(signal);
-    let base = this.#offset ?? (await this.#renew(signal));
+  async #put(data: Uint8Array, eof: boolean, waiting: Waiting): Promise<void> {
+    throwIfAborted(waiting.signal);
+    let base = this.#offset ?? (await this.#renew(waiting));
     // Should this fail or be aborted, nobody knows how much was taken.
     this.#offset = undefined;
     for await (const part of partsOf([data])) {
       const sent = { ...part, offset: base + part.offset, last: eof && part.last };
-      if (!(await this.#takes(sent, signal))) {
-        base = (await this.#renew(signal)) - part.offset;
-        await this.#send({ ...sent, offset: base + part.offset }, signal);
+      if (!(await this.#takes(sent, waiting))) {
+        base = (await this.#renew(waiting)) - part.offset;
+        await this.#send({ ...sent, offset: base + part.offset }, waiting);
       }
     }
     if (this.#apart === true) this.#offset = base + data.length;
   }
 
   /** False where the daemon no longer knows this writer, after many others: all before was taken, nothing of this was. */
-  async #takes(part: Part, signal: AbortSignal | undefined): Promise<boolean> {
+  async #takes(part: Part, waiting: Waiting): Promise<boolean> {
     try {
-      const taken = await this.#send(part, signal);
+      const taken = await this.#send(part, waiting);
       if (part.data.length > 0) throwIfOthersWrote(taken, part);
       return true;
     } catch (error) {

@@ -5,6 +5,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestServer, testServer } from "../../../broker/server/testing.ts";
+import type { PoolLimits } from "../../../pool/config.ts";
 import type { CreateRequest, Listed, Provider, ProviderEvent } from "../../../pool/provider/provider.ts";
 import { type Pool, startPool } from "../../../pool/service/pool.ts";
 import { QUICK, SHORT } from "../../../pool/testing/mesh.ts";
@@ -94,12 +95,14 @@ class LiveMesh implements AsyncDisposable {
   /** Of the daemons, to the server. */
   readonly daemonsWay: Cuttable | undefined;
   readonly #records = new MemoryRecords();
+  readonly #limits: Partial<PoolLimits>;
   readonly #meshes: Mesh[] = [];
   #pool: Pool | undefined;
 
-  constructor(server: TestServer, daemonsWay: Cuttable | undefined) {
+  constructor(server: TestServer, daemonsWay: Cuttable | undefined, limits: Partial<PoolLimits>) {
     this.server = server;
     this.daemonsWay = daemonsWay;
+    this.#limits = limits;
   }
 
   async startPool(): Promise<void> {
@@ -109,7 +112,7 @@ class LiveMesh implements AsyncDisposable {
       minter: this.server.keys,
       providers: [this.provider],
       daemonUrls: [this.daemonsWay?.url ?? this.server.url],
-      limits: SHORT,
+      limits: { ...SHORT, ...this.#limits },
     });
   }
 
@@ -130,10 +133,12 @@ class LiveMesh implements AsyncDisposable {
 }
 
 /** `cuttable`: the daemons' connections can be cut. */
-export async function liveMesh(options: { cuttable?: boolean } = {}): Promise<LiveMesh> {
+export async function liveMesh(
+  options: { cuttable?: boolean; limits?: Partial<PoolLimits> } = {},
+): Promise<LiveMesh> {
   const server = await testServer();
   const way = options.cuttable === true ? await cuttable(server.port) : undefined;
-  const mesh = new LiveMesh(server, way);
+  const mesh = new LiveMesh(server, way, options.limits ?? {});
   await mesh.startPool();
   return mesh;
 }
