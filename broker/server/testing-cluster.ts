@@ -21,7 +21,7 @@ export interface TestCluster extends AsyncDisposable {
 const PORTS = { from: 20_000, count: 10_000 };
 
 /** Ports that are held until they are used, since routes must name each other before any of them listens. */
-function holdPorts(count: number): { port: number; free(): void }[] {
+export function holdPorts(count: number): { port: number; free(): void }[] {
   return Array.from({ length: count }, () => {
     for (let tries = 100; ; tries--) {
       const port = PORTS.from + Math.floor(Math.random() * PORTS.count);

@@ -8,6 +8,7 @@ import { connect } from "../../broker/link/connect.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
 import { until } from "../../broker/server/testing.ts";
+import { holdPorts } from "../../broker/server/testing-cluster.ts";
 import { meshSecrets } from "../../deploy/kubernetes/credentials.ts";
 import { readPoolConfig } from "../../pool/config.ts";
 import { makeProvider } from "../../pool/providers.ts";
@@ -259,21 +260,12 @@ test("alerts ask for metrics and codes that there are", async () => {
   }
 });
 
-const freePorts = (count: number): number[] => {
-  const taken = Array.from({ length: count }, () =>
-    Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => undefined } }),
-  );
-  return taken.map((listener) => {
-    const { port } = listener;
-    listener.stop(true);
-    return port;
-  });
-};
-
 /** Three servers with the configuration that the chart gives to three pods, side by side on the loopback. */
 async function startCluster(conf: string, folder: string) {
   const nats = await findServerBinary();
-  const ports = freePorts(6);
+  const held = holdPorts(6);
+  for (const { free } of held) free();
+  const ports = held.map(({ port }) => port);
   const clients = ports.slice(0, 3);
   const clusters = ports.slice(3);
   const servers = [0, 1, 2].map((i) => {
