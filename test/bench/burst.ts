@@ -1,7 +1,8 @@
-// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once] [--no-plain]`: N sandboxes
-// at once, by CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain pods with daemons twice, and ours
-// twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave orderly. What is told is the mean
-// over the rounds.   For numbers where each takes minutes: --once, no second bursts; --no-plain, none of pods without daemons.
+// `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--end kill|exit] [--once]
+// [--no-plain]`: N sandboxes at once, by CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain
+// pods with daemons twice, and ours twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave
+// orderly, or do what --end says in all. What is told is the mean over the rounds.   For numbers where each takes minutes:
+// --once, no second bursts; --no-plain, none of pods without daemons.
 
 import { progress, round } from "./bench.ts";
 import type { Cpu } from "./burst-account.ts";
@@ -12,7 +13,7 @@ import { type Floor, plainBurst, type WiredFloor, wiredBursts } from "./burst-pl
 import { inTime } from "./burst-wait.ts";
 
 const USAGE =
-  "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--once] [--no-plain]";
+  "burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--end kill|exit] [--once] [--no-plain]";
 /** As test/cluster/kwok makes them. */
 const PODS_A_NODE = 500;
 /** Longer than all its parts may take; something is broken that none of them foresees. */
@@ -22,20 +23,22 @@ function parsed() {
   const numbers: number[] = [];
   let placement: BurstOptions["placement"] = "scheduler";
   let rounds = 2;
+  let end: BurstOptions["end"] | undefined;
   const flags = { "--once": false, "--no-plain": false };
   for (let words = process.argv.slice(2); words.length > 0; ) {
     const [word = "", ...rest] = words;
     const [next = ""] = rest;
-    words = word === "--placement" || word === "--rounds" ? rest.slice(1) : rest;
+    words = ["--placement", "--rounds", "--end"].includes(word) ? rest.slice(1) : rest;
     if (word === "--json") continue;
     if (word === "--once" || word === "--no-plain") flags[word] = true;
     else if (word === "--placement" && (next === "scheduler" || next === "direct")) placement = next;
+    else if (word === "--end" && (next === "kill" || next === "exit")) end = next;
     else if (word === "--rounds" && /^[1-9]\d*$/.test(next)) rounds = Number(next);
     else if (/^[1-9]\d*$/.test(word) && numbers.length < 2) numbers.push(Number(word));
     else throw new Error(`cannot read ${word} ${next}; usage: ${USAGE}`);
   }
   const [n = 500, clients = 8] = numbers;
-  return { n, clients, placement, rounds, once: flags["--once"], noPlain: flags["--no-plain"] };
+  return { n, clients, placement, rounds, end, once: flags["--once"], noPlain: flags["--no-plain"] };
 }
 
 async function roomFor(n: number): Promise<void> {
@@ -49,6 +52,10 @@ async function roomFor(n: number): Promise<void> {
 const mean = (values: readonly number[]): number =>
   round(values.reduce((sum, each) => sum + each, 0) / values.length, 2);
 const sum = (values: readonly number[]): number => values.reduce((all, each) => all + each, 0);
+
+/** Of what only some rounds have. */
+const ifAny = (values: readonly number[], of: (values: readonly number[]) => number): number | undefined =>
+  values.length === 0 ? undefined : of(values);
 
 /** CPU seconds of all programs in all rounds: where cores are shared with others, they say more than the time it took. */
 const cpuOf = (bursts: readonly { cpu: Cpu }[]): number =>
@@ -67,7 +74,7 @@ function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly Wir
 }
 
 async function burst() {
-  const { n, clients, placement, rounds, once, noPlain } = parsed();
+  const { n, clients, placement, rounds, end, once, noPlain } = parsed();
   await roomFor(n);
   const plain: Floor[] = [];
   const wired: WiredFloor[] = [];
@@ -85,7 +92,7 @@ async function burst() {
     wired.push(cold);
     if (warm !== undefined) wiredAgain.push(warm);
     progress(`  ${JSON.stringify([cold, warm])}; ${n} sandboxes for ${clients} clients`);
-    ours.push(await ourBurst({ n, clients, placement, once, end: i % 2 === 0 ? "kill" : "exit" }));
+    ours.push(await ourBurst({ n, clients, placement, once, end: end ?? (i % 2 === 0 ? "kill" : "exit") }));
     progress(`  ${JSON.stringify(ours.at(-1))}`);
   }
   type Ours = (typeof ours)[number];
@@ -116,8 +123,14 @@ async function burst() {
     lost: sum(of((each) => each.lost)),
     double: sum(of((each) => each.double)),
     left: sum(of((each) => each.left)),
-    zero_after_kill_s: mean(of((each) => each.zero_after_kill_s)),
-    left_at_exit: rounds > 1 ? sum(of((each) => each.left_at_exit)) : undefined,
+    zero_after_kill_s: ifAny(
+      of((each) => each.zero_after_kill_s),
+      mean,
+    ),
+    left_at_exit: ifAny(
+      of((each) => each.left_at_exit),
+      sum,
+    ),
     rounds,
     boot_median_ms: BOOT.bootMedianMs,
     boot_sigma: BOOT.bootSpread,
@@ -143,4 +156,5 @@ async function burst() {
 
 const result = await inTime("the burst", ALL_MS, burst());
 process.stdout.write(`${JSON.stringify(result)}\n`);
-process.exit(result.lost + result.double + result.left > 0 ? 1 : 0);
+const { lost, double, left, left_at_exit = 0 } = result;
+process.exit(lost + double + left + left_at_exit > 0 ? 1 : 0);

@@ -15,7 +15,7 @@ type Need = keyof typeof WHY;
 export const lacks = (need: Need): boolean =>
   need === "kwok" ? process.env.SANDMESH_CLUSTER_KWOK === "false" : FOREIGN;
 
-type Test = (name: string, work: () => Promise<unknown>) => void;
+type Test = (name: string, work: () => Promise<unknown>, limitMs?: number) => void;
 
 /** `test` for what needs these of its cluster. */
 export function needing(...needs: Need[]): Test {
