@@ -79,6 +79,26 @@ async def test_a_sandbox_that_is_not_there_is_told_at_once(backend: Backend) -> 
             assert caught.value.sandbox == "sb-none"
 
 
+async def test_what_is_found_to_be_lost_between_two_tries_is_not_tried_on(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with backend.connect() as mesh:
+        for ask in ("ping", "read"):
+            box = mesh.sandbox("sb-none")
+            open_, tried = mesh._caller.link.open, 0
+
+            async def count(*request: Any, box: Any = box, open_: Any = open_) -> Any:
+                nonlocal tried
+                tried += box.lost is not None
+                return await open_(*request)
+
+            monkeypatch.setattr(mesh._caller.link, "open", count)
+            with pytest.raises(sandmesh.NotFoundError):
+                await (box.ping() if ask == "ping" else box.files.read("x"))
+            monkeypatch.undo()
+            assert tried <= 1, ask
+
+
 async def test_a_restarted_server_is_found_again_and_leases_live_on(own_backend: Backend) -> None:
     async with own_backend.connect() as mesh:
         box = await mesh.acquire("host")

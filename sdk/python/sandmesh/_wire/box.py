@@ -47,7 +47,11 @@ class Lifeline:
                 tell(error)
 
     def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
-        """For the SDK's own, which raise nothing; a user's: ``Box.on_lost``."""
+        """For the SDK's own, which raise nothing; a user's: ``Box.on_lost``. What is lost already is told at once: it
+        may have become so since that was looked at, while something else was waited for."""
+        if self.error is not None:
+            tell(self.error)
+            return nothing
         self._waiting.add(tell)
         return lambda: self._waiting.discard(tell)
 
@@ -120,6 +124,8 @@ class Box:
         """For a user's ``tell``: the loop calls it, when all of the SDK's own have been told, and what it raises goes
         to the loop's exception handler. Raised in their midst it would keep the others waiting, and a release from
         being sent."""
+        if self.lifeline.error is not None:
+            return nothing
         due: asyncio.Handle | None = None
 
         def lost(error: SandmeshError) -> None:

@@ -55,9 +55,10 @@ async def download_frames(
             again = may_be_lost(error) and (verb == "read" or got == 0)
             if not again or time.monotonic() - moved_at > _GIVE_UP_S:
                 raise
-        if await box.inquire() == "away":
-            await asyncio.sleep(1)
+        found = await box.inquire()
         box.lifeline.throw_if_lost()
+        if found == "away":
+            await asyncio.sleep(1)
 
 
 class _Attempt:
