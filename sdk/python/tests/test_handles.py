@@ -11,7 +11,7 @@ from conftest import Backend, until_async
 from test_arguments import SPEC
 
 import sandmesh
-from sandmesh import Canceled, Exited, NotStarted
+from sandmesh import Canceled, Exited, NotStarted, closing
 from sandmesh._wire import renewal
 from sandmesh._wire.ids import new_uuid7
 from sandmesh._wire.news import hear_losses
@@ -286,8 +286,10 @@ def test_renewals_of_a_burst_spread_out() -> None:
     assert 8 <= min(times) < 8.5 and 9.5 < max(times) <= 10
 
 
-@pytest.mark.limit(90)
-async def test_closing_without_a_server_is_over_in_time_and_names_what_is_left(own_backend: Backend) -> None:
+async def test_closing_without_a_server_is_over_in_time_and_names_what_is_left(
+    own_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "ABSENT_S", 3)
     mesh = await own_backend.connect()
     boxes = await mesh.acquire_many(3, "host")
     own_backend.order("kill_server")
@@ -299,14 +301,15 @@ async def test_closing_without_a_server_is_over_in_time_and_names_what_is_left(o
     started = asyncio.get_running_loop().time()
     with pytest.raises(sandmesh.ConnectionError) as caught:
         await mesh.close()
-    assert asyncio.get_running_loop().time() - started < 25, "10 s, and what a loaded machine adds"
+    assert asyncio.get_running_loop().time() - started < 25, "3 s, and what a loaded machine adds"
     for box in boxes:
         assert box.id in str(caught.value)
     assert "3 sandboxes could not be released" in str(caught.value)
     own_backend.order("restart_server")
 
 
-def test_closing_without_a_server_in_the_sync_twin(own_backend: Backend) -> None:
+def test_closing_without_a_server_in_the_sync_twin(own_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "ABSENT_S", 3)
     with pytest.raises(sandmesh.ConnectionError, match="could not be released"):
         with own_backend.connect_sync() as mesh:
             mesh.acquire("host")
