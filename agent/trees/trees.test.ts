@@ -243,7 +243,7 @@ describe("who takes it back", () => {
     const { signal } = abort;
     const working = [
       own.trees.hash("endless", signal),
-      own.trees.search({ path: "endless", text: "x", ignoreCase: false, hidden: false, limit: 1, signal }),
+      own.trees.search({ path: "endless", text: "none", ignoreCase: false, hidden: false, limit: 1, signal }),
       own.trees.glob({ path: "/", pattern: "**/none", hidden: true, limit: 1, signal }),
     ];
     await Bun.sleep(0);
