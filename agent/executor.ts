@@ -3,6 +3,7 @@
 import { SessionClosedError } from "../broker/contract/index.ts";
 import type { Executor, ExecutorInfo, Files, Trees } from "../broker/endpoint/executor.ts";
 import type { Commands } from "./exec/exec.ts";
+import type { Listings } from "./files/listings.ts";
 import type { Engine } from "./native/engine.ts";
 import { Ports } from "./ports/ports.ts";
 import type { Environment } from "./process/environment.ts";
@@ -28,10 +29,17 @@ export function createExecutor({ engine, commands, environment, cwd }: ExecutorO
       group: () => commands.groups()?.take(),
     }),
   );
-  const files = lazyFiles(async () =>
-    (await import("./files/files.ts")).createFiles({ cwd, folders: engine.folders }),
-  );
-  const trees = lazyTrees(async () => (await import("./trees/trees.ts")).createTrees({ cwd, engine }));
+  let kept: Promise<Listings> | undefined;
+  const listings = (): Promise<Listings> =>
+    (kept ??= import("./files/listings.ts").then((loaded) => new loaded.Listings()));
+  const files = lazyFiles(async () => {
+    const { createFiles } = await import("./files/files.ts");
+    return createFiles({ cwd, folders: engine.folders, listings: await listings() });
+  });
+  const trees = lazyTrees(async () => {
+    const { createTrees } = await import("./trees/trees.ts");
+    return createTrees({ cwd, engine, listings: await listings() });
+  });
   const ports = new Ports();
   const loadInfo = async (): Promise<() => Promise<ExecutorInfo>> => {
     const { createInfo } = await import("./info/info.ts");

@@ -54,6 +54,7 @@ export async function withPath<T>(doing: string, path: string, act: () => Promis
 }
 
 /** As the kernel gives them, for `errno`. */
+export const EAGAIN = -11;
 export const EEXIST = -17;
 export const ENOTDIR = -20;
 export const ELOOP = -40;

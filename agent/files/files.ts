@@ -13,6 +13,7 @@ import {
   withEntry,
   withTarget,
 } from "./ground.ts";
+import { Listings } from "./listings.ts";
 import { openPack } from "./pack.ts";
 import { openForReading } from "./read.ts";
 import { removePath } from "./remove.ts";
@@ -25,13 +26,16 @@ export interface FilesOptions {
   cwd: string;
   /** The engine's. Without it paths beneath a root are resolved more slowly. */
   folders?: Folders;
+  /** What is kept of folders that are listed in pages. */
+  listings?: Listings;
 }
 
 /** All of it throws FileError with the errno's name as reason. Paths are resolved by the kernel, so that `a/..` behind
  * a symlink `a` means what it means to a program. */
-export const createFiles = ({ cwd, folders }: FilesOptions): Files => filesOn(openGround(cwd), folders);
+export const createFiles = ({ cwd, folders, listings = new Listings() }: FilesOptions): Files =>
+  filesOn(openGround(cwd), folders, listings);
 
-function filesOn(ground: Ground, folders: Folders | undefined): Files {
+function filesOn(ground: Ground, folders: Folders | undefined, listings: Listings): Files {
   return {
     read: (read) =>
       withPath("read", read.path, () => withTarget(ground, read.path, (at) => openForReading(at, read))),
@@ -43,7 +47,9 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
           : withEntry(ground, path, (at) => statPath(at, path, false)),
       ),
     list: (path, after, limit, signal) =>
-      withPath("list", path, () => withTarget(ground, path, (at) => listFolder(at, after, limit, signal))),
+      withPath("list", path, () =>
+        withTarget(ground, path, (at) => listFolder(at, { after, limit, signal, listings, folders })),
+      ),
     remove: (path, recursive, missingOk, signal) =>
       withPath("remove", path, async () => {
         try {
@@ -61,6 +67,6 @@ function filesOn(ground: Ground, folders: Folders | undefined): Files {
     pack: (path) =>
       withPath("pack", path, () => withTarget(ground, path, (at) => openPack(at, path, folders))),
     unpack: (path, owner) => withPath("unpack into", path, () => openUnpack(ground, path, owner)),
-    beneath: (root) => filesOn(groundBeneath(ground, root, folders), folders),
+    beneath: (root) => filesOn(groundBeneath(ground, root, folders), folders, listings),
   };
 }

@@ -5,7 +5,7 @@ import { closeSync, constants } from "node:fs";
 import { type FileHandle, open, readlink } from "node:fs/promises";
 import { errnoOf, type FileError } from "../../broker/contract/index.ts";
 import type { Folders } from "../native/folders.ts";
-import { ELOOP, ENOTDIR, errno, fileFault, toFileError } from "./error.ts";
+import { EAGAIN, ELOOP, ENOTDIR, errno, fileFault, toFileError } from "./error.ts";
 import { mayWait } from "./mounts.ts";
 
 const { O_DIRECTORY, O_NOFOLLOW } = constants;
@@ -15,7 +15,6 @@ const O_PATH = 0o10_000_000;
 export const MAX_SYMLINKS = 40;
 /** As the kernel gives them. */
 const EPERM = -1;
-const EAGAIN = -11;
 const EXDEV = -18;
 const ENOSYS = -38;
 /** EPERM and ENOSYS where it has no openat2, EAGAIN where renames keep it from telling. */

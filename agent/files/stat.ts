@@ -1,7 +1,11 @@
 // stat and list: what a path is, and what stands in a folder, in pages.
 import type { Stats } from "node:fs";
-import { lstat, readdir, readlink, stat } from "node:fs/promises";
+import { lstat, readlink, stat } from "node:fs/promises";
 import { errnoOf, type FileStat, type ListDirAnswer } from "../../broker/contract/index.ts";
+import type { Folders } from "../native/folders.ts";
+import { Direct } from "./direct.ts";
+import type { Listings } from "./listings.ts";
+import { behind } from "./window.ts";
 
 /** Stats that are asked for at the same time: enough to keep the file system busy, few enough for the thread pool. */
 const STATS_AT_ONCE = 32;
@@ -35,36 +39,43 @@ export async function statPath(path: string | Buffer, shown: string, follow: boo
   return answer;
 }
 
-/** The entries of the folder at `path` behind the name `after`, in order of their names (by UTF-16 code unit), at
- * most `limit`. Symlinks are told as such. An entry's `path` is its name; bytes that are not UTF-8 show as U+FFFD. */
-export async function listFolder(
-  path: string,
-  after: string | undefined,
-  limit: number,
-  signal: AbortSignal,
-): Promise<ListDirAnswer> {
-  const names: [shown: string, name: Buffer][] = [];
-  for (const name of await readdir(path, { encoding: "buffer" })) {
-    const shown = name.toString();
-    if (after === undefined || shown > after) names.push([shown, name]);
-  }
+export interface List {
+  /** Entries behind that name. */
+  after: string | undefined;
+  /** At most so many. */
+  limit: number;
+  signal: AbortSignal;
+  listings: Listings;
+  /** The engine's. */
+  folders: Folders | undefined;
+}
+
+/** A page of the entries of the folder at `path`, in order of their names (by UTF-16 code unit). Symlinks are told as such. An
+ * entry's `path` is its name; bytes that are not UTF-8 show as U+FFFD. */
+export async function listFolder(path: string, asked: List): Promise<ListDirAnswer> {
+  const { after, limit, signal, listings, folders } = asked;
+  const from = after === undefined ? undefined : behind(after);
+  const many = limit + 1;
+  const direct = new Direct();
+  const listing = await listings.read({ path, follow: true, from, many, direct, folders, signal });
   signal.throwIfAborted();
-  names.sort(([a, x], [b, y]) => (a < b ? -1 : a > b ? 1 : x.compare(y)));
-  const page = names.slice(0, limit);
+  const { window, first } = listing;
+  const end = Math.min(first + limit, window.length);
+  const more = end < window.length || !window.isLast;
+  if (more) listings.keep(listing);
+  else listings.drop(listing);
   const prefix = Buffer.from(`${path}/`);
   const entries: FileStat[] = [];
   // The first alone: where the file system does not answer, one thread waits for it, and not all that there are.
-  for (let at = 0; at < page.length; ) {
+  for (let at = first; at < end; ) {
     signal.throwIfAborted();
-    const count = at === 0 ? 1 : STATS_AT_ONCE;
-    const part = page.slice(at, at + count);
-    at += count;
-    const stats = await Promise.all(
-      part.map(([shown, name]) => statPath(Buffer.concat([prefix, name]), shown, false).catch(ifGone)),
-    );
+    const part: Promise<FileStat | undefined>[] = [];
+    for (const until = Math.min(at === first ? at + 1 : at + STATS_AT_ONCE, end); at < until; at++)
+      part.push(statPath(Buffer.concat([prefix, window.raw(at)]), window.name(at), false).catch(ifGone));
+    const stats = await Promise.all(part);
     for (const entry of stats) if (entry !== undefined) entries.push(entry);
   }
-  return { entries, more: names.length > limit };
+  return { entries, more };
 }
 
 /** What was removed between the listing and the look at it is not there. */

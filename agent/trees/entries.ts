@@ -1,16 +1,11 @@
 // What is in a folder, in pieces: one of very many entries keeps nobody waiting.
 import { closeSync } from "node:fs";
 import { readdir } from "node:fs/promises";
-import { errno } from "../files/error.ts";
+import { DT_DIR, eachEntry, PIECE_BYTES } from "../files/dirents.ts";
+import { EAGAIN, errno } from "../files/error.ts";
 import type { Folders } from "../native/folders.ts";
 
-/** Some 1,000 entries. */
-const PIECE_BYTES = 32 * 1024;
-/** Of getdents64(2): where in an entry its length, its kind and its name are, and the kind of a folder. */
-const AT = { length: 16, kind: 18, name: 19 } as const;
-const DT_DIR = 4;
-/** As the kernel gives them. */
-const EAGAIN = -11;
+/** As the kernel gives it. */
 const ENODATA = -61;
 /** Its own name, and the one its parent has for it; each folder in it adds one, where the file system counts them. */
 const OWN_LINKS = 2;
@@ -72,15 +67,11 @@ export class Entries {
   #tell(length: number, { all, tell }: EntriesOptions): number {
     const piece = this.#piece;
     let folders = 0;
-    for (let at = 0; at < length; at += piece.readUInt16LE(at + AT.length)) {
-      const isFolder = piece[at + AT.kind] === DT_DIR;
-      if (!isFolder && !all) continue;
-      const begin = at + AT.name;
-      const name = piece.toString("utf8", begin, piece.indexOf(0, begin));
-      if (name === "." || name === "..") continue;
+    eachEntry(piece, length, (kind, begin, end) => {
+      const isFolder = kind === DT_DIR;
       if (isFolder) folders++;
-      tell(name, isFolder);
-    }
+      if (isFolder || all) tell(piece.toString("utf8", begin, end), isFolder);
+    });
     return folders;
   }
 }

@@ -17,6 +17,7 @@ import {
   withEntry,
   withTarget,
 } from "../files/ground.ts";
+import { Listings } from "../files/listings.ts";
 import { openFile, refusePipes } from "../files/open.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Folders } from "../native/folders.ts";
@@ -41,6 +42,8 @@ export interface TreesOptions {
   lookMs?: number;
   /** What resolves paths beneath a root: the engine's, or component by component. */
   beneath?: Folders | "walk";
+  /** What is kept of folders that a page ended in. */
+  listings?: Listings;
 }
 
 export function createTrees({
@@ -49,12 +52,21 @@ export function createTrees({
   watchIdleMs = 60_000,
   lookMs = LOOK_MS,
   beneath = engine.folders,
+  listings = new Listings(),
 }: TreesOptions): Trees {
   const watches = new Watches(engine, watchIdleMs);
-  return treesOn(openGround(cwd), beneath === "walk" ? undefined : beneath, watches, lookMs);
+  const folders = beneath === "walk" ? undefined : beneath;
+  return treesOn(openGround(cwd), watches, { folders, lookMs, listings });
 }
 
-function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches, lookMs: number): Trees {
+/** What all walks have. */
+interface Means {
+  folders: Folders | undefined;
+  lookMs: number;
+  listings: Listings;
+}
+
+function treesOn(ground: Ground, watches: Watches, means: Means): Trees {
   return {
     hash: (path, signal) =>
       withPath("hash", path, () => withTarget(ground, path, (at) => hashFile(at, path, signal))),
@@ -62,18 +74,18 @@ function treesOn(ground: Ground, folders: Folders | undefined, watches: Watches,
       withPath("set attributes of", attributes.path, () => setAttributes(ground, attributes)),
     glob: (request) =>
       withPath("glob in", request.path, () =>
-        withTarget(ground, request.path, (root) => glob({ ...request, ground, root, lookMs })),
+        withTarget(ground, request.path, (root) => glob({ ...request, ...means, ground, root })),
       ),
     search: (request) =>
       withPath("search in", request.path, () =>
-        withTarget(ground, request.path, (root) => search({ ...request, ground, root, lookMs })),
+        withTarget(ground, request.path, (root) => search({ ...request, ...means, ground, root })),
       ),
     watch: ({ path, recursive, transfer = newUuidV7(), signal }) =>
       withPath("watch", path, () => watches.begin({ ground, path, recursive, id: transfer, signal })),
     changes: ({ path, cursor, waitMs }) =>
       withPath("watch", path, () => watches.next(ground, path, cursor, waitMs)),
     endWatch: async (transfer) => watches.end(transfer),
-    beneath: (root) => treesOn(groundBeneath(ground, root, folders), folders, watches, lookMs),
+    beneath: (root) => treesOn(groundBeneath(ground, root, means.folders), watches, means),
     close: () => watches.close(),
   };
 }
@@ -106,7 +118,7 @@ async function apply(path: string, { mode, uid, gid, mtimeMs }: Attributes, foll
   if (mtimeMs !== undefined) await (follow ? utimes : lutimes)(path, mtimeMs / 1000, mtimeMs / 1000);
 }
 
-interface GlobOptions {
+interface GlobOptions extends Means {
   ground: Ground;
   root: string;
   pattern: string;
@@ -114,20 +126,19 @@ interface GlobOptions {
   after?: string;
   cursor?: string;
   limit: number;
-  lookMs: number;
   signal: AbortSignal;
 }
 
 /** By a cursor a page may have no path, where nothing was found in its time. */
 async function glob(asked: GlobOptions): Promise<GlobAnswer> {
-  const { ground, root, pattern, hidden, limit, cursor, lookMs, signal } = asked;
+  const { pattern, limit, cursor, lookMs } = asked;
   const after = cursor ?? asked.after;
   const matcher = new Bun.Glob(pattern);
   const until = performance.now() + lookMs;
   const paths: string[] = [];
   let room = MAX_ANSWER_CHARACTERS;
   let seen = after ?? "";
-  for await (const { path } of walk({ ground, root, hidden, after, enters: scopeOf(pattern), signal })) {
+  for await (const { path } of walk({ ...asked, after, enters: scopeOf(pattern) })) {
     if (path === "") continue;
     if (matcher.match(path)) {
       room -= path.length;
@@ -141,7 +152,7 @@ async function glob(asked: GlobOptions): Promise<GlobAnswer> {
   return { paths, more: false };
 }
 
-interface SearchOptions {
+interface SearchOptions extends Means {
   ground: Ground;
   path: string;
   root: string;
@@ -150,18 +161,17 @@ interface SearchOptions {
   files?: string;
   hidden: boolean;
   limit: number;
-  lookMs: number;
   signal: AbortSignal;
 }
 
 async function search(options: SearchOptions): Promise<SearchAnswer> {
-  const { ground, root, hidden, limit, files, lookMs, signal } = options;
+  const { root, limit, files, lookMs, signal } = options;
   const matcher = files === undefined ? undefined : new Bun.Glob(files);
   const enters = files === undefined ? undefined : scopeOf(files);
   const until = performance.now() + lookMs;
   const matches: Match[] = [];
   let room = MAX_ANSWER_CHARACTERS;
-  for await (const { path, reach, type } of walk({ ground, root, hidden, enters, signal })) {
+  for await (const { path, reach, type } of walk({ ...options, enters })) {
     if (performance.now() >= until) return { matches, more: true };
     const named = path === "";
     if ((type !== "file" && !named) || matcher?.match(path) === false) continue;
