@@ -95,14 +95,19 @@ export async function makeStaticRoot(folder: string): Promise<string> {
   return folder;
 }
 
-interface LayoutParts extends ImageParts {
+interface LayoutParts extends Omit<ImageParts, "layers"> {
+  /** Lowest first; a tar as it is. */
+  layers: (Entry[] | Buffer)[];
   /** Compress the layers, as registries do; default true. */
   gzip?: boolean;
+  /** In place of that: what becomes of a layer's tar. */
+  pack?: (tar: Buffer) => Uint8Array;
 }
 
-async function build({ layers, config = {}, gzip = true }: LayoutParts) {
-  const tars = await Promise.all(layers.map(makeTar));
-  return { blobs: tars.map((tar) => (gzip ? gzipSync(tar) : tar)), configJson: imageConfig(tars, config) };
+async function build({ layers, config = {}, gzip = true, pack }: LayoutParts) {
+  const tars = await Promise.all(layers.map((layer) => (Buffer.isBuffer(layer) ? layer : makeTar(layer))));
+  const packed = pack ?? ((tar: Buffer) => (gzip ? gzipSync(tar) : tar));
+  return { blobs: tars.map(packed), configJson: imageConfig(tars, config) };
 }
 
 /** An OCI layout folder (image-spec, image-layout.md). Answers the blobs' paths, layers first, for tests that damage one. */

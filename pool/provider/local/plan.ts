@@ -36,7 +36,7 @@ export function makePlan(input: PlanInput): Plan {
   const network = spec.network === "host" ? "host" : "none";
   const host = image.kind === "host";
   const env = environmentOf(image.config, request.bootstrap.env, spec.env);
-  const cwd = spec.cwd ?? request.bootstrap.cwd ?? (image.config.WorkingDir || "/");
+  const cwd = spec.cwd ?? request.bootstrap.cwd ?? workingDirOf(image.config);
   const own: Record<string, string> = { daemon: input.daemonDir };
   if (network === "none") own.relay = join(layout.relay, sandbox);
   return {
@@ -76,9 +76,14 @@ export function makePlan(input: PlanInput): Plan {
   };
 }
 
-function workingFolders({ WorkingDir: own }: ImageConfig, wish: string | undefined): Plan["make_folders"] {
+/** As engines do, a relative one is from the root. */
+function workingDirOf({ WorkingDir: own }: ImageConfig): string {
+  return own?.startsWith("/") ? own : `/${own ?? ""}`;
+}
+
+function workingFolders(config: ImageConfig, wish: string | undefined): Plan["make_folders"] {
   const folders: Plan["make_folders"] = [];
-  if (own) folders.push({ path: own, kind: "image", field: "spec.image" });
+  if (config.WorkingDir) folders.push({ path: workingDirOf(config), kind: "image", field: "spec.image" });
   if (wish !== undefined) folders.push({ path: wish, kind: "request", field: "spec.cwd" });
   return folders;
 }

@@ -1,7 +1,9 @@
 """Images as files: an OCI layout (folder or tar) or a docker-archive tar. Two commands, for image.ts:
 
   archive.py describe PATH [REF]            → JSON {"config": …, "layers": [{"id", "name", "digest"?}]}
-  archive.py unpack PATH NAME ID TARGET     unpacks one layer, in overlay form, into the new folder TARGET
+  archive.py unpack PATH NAME ID TARGET [BELOW…]
+                                            unpacks one layer, in overlay form, into the new folder TARGET; BELOW are those
+                                            that it lies on, topmost first → JSON {"alone"}: whether it asked nothing of them
 
 Exit status 3 with {"error": …} on stdout: the file is at fault; 4: the machine's disk or memory is. Everything read is checked against its digest."""
 
@@ -13,25 +15,19 @@ import json
 import lzma
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
+import zlib
+
+from below import Below
+from faults import BadImage, blaming
+from layer import Layer
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 MAX_LAYERS = 127  # what distributions' overlay mounts were tried with
-MAX_LAYER_BYTES = 64 * 1024**3
 MACHINE = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-IS_ROOT = os.getuid() == 0
-OPAQUE = "trusted.overlay.opaque" if IS_ROOT else "user.overlay.opaque"
-
-
-# Never a layer's fault.
-MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EROFS}
-
-
-class BadImage(Exception):
-    pass
 
 
 class Folder:
@@ -110,6 +106,10 @@ def one_of(all, ref, names):
     return found[0]
 
 
+def runs_here(platform):
+    return platform.get("os", "linux") == "linux" and platform.get("architecture", MACHINE) == MACHINE
+
+
 def oci_manifest(src, index, ref):
     def names(d):
         a = d.get("annotations") or {}
@@ -120,9 +120,9 @@ def oci_manifest(src, index, ref):
         value = read_json(src, blob(chosen["digest"]), chosen["digest"])
         if "manifests" not in value:
             return value
-        fits = [m for m in value["manifests"] if (m.get("platform") or {}).get("architecture", MACHINE) == MACHINE]
+        fits = [m for m in value["manifests"] if runs_here(m.get("platform") or {})]
         if not fits:
-            raise BadImage(f"it has no manifest for {MACHINE}")
+            raise BadImage(f"it has no manifest for linux/{MACHINE}")
         chosen = fits[0]
     raise BadImage("its indexes are nested too deeply")
 
@@ -151,14 +151,22 @@ def describe(path, ref):
     return {"config": config.get("config") or {}, "layers": layers}
 
 
+def describe_whole(path, ref):
+    try:
+        return describe(path, ref)
+    except (KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise BadImage(f"its JSON is not that of an image ({type(e).__name__}: {e})") from None
+
+
 class Hashing:
     """A file that is hashed as it is read."""
 
     def __init__(self, file):
-        self.file, self.hash = file, hashlib.sha256()
+        self.file, self.hash, self.size = file, hashlib.sha256(), 0
 
     def read(self, size=-1):
         data = self.file.read(size)
+        self.size += len(data)
         self.hash.update(data)
         return data
 
@@ -178,133 +186,65 @@ def plain(file):
         return bz2.BZ2File(file)
     if head.startswith(b"\xfd7zXZ"):
         return lzma.LZMAFile(file)
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
+    # A frame of zstd's, or one for others that it skips.
+    if head.startswith(b"\x28\xb5\x2f\xfd") or head[1:4] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50:
+        return Zstd(file)
+    return file
+
+
+class Zstd:
+    """What the program zstd makes of a file: Python has known it itself only since 3.14."""
+
+    def __init__(self, file):
         if shutil.which("zstd") is None:
             raise BadImage("a layer is compressed with zstd: install zstd, or save the image with gzip")
-        return subprocess.Popen(["zstd", "-dcq"], stdin=copy_out(file), stdout=subprocess.PIPE).stdout
-    return file
+        self.complaint = tempfile.TemporaryFile()
+        pipes = {"stdin": copy_out(file), "stdout": subprocess.PIPE, "stderr": self.complaint}
+        self.child = subprocess.Popen(["zstd", "-dcq"], **pipes)
+
+    def read(self, size=-1):
+        data = self.child.stdout.read(size)
+        if not data and size != 0 and self.child.wait() != 0:
+            self.complaint.seek(0)
+            said = self.complaint.read(1000).decode("utf-8", "replace").strip()
+            raise EOFError(said.rpartition(": ")[2] or f"zstd ended with {self.child.returncode}")
+        return data
 
 
 def copy_out(file):
     """A file with a descriptor of its own, as a program's input."""
-    import tempfile
-
     copy = tempfile.TemporaryFile()
     shutil.copyfileobj(file, copy)
     copy.seek(0)
     return copy
 
 
-class Layer:
-    """Unpacks one layer below `root`, which nobody else writes. No entry's path may go through a symbolic link."""
+class Header(tarfile.TarInfo):
+    """Of a header that is none in a tar's middle tarfile says that the tar ends there."""
 
-    def __init__(self, root):
-        self.root, self.folders, self.bytes = root, {root}, 0
-        self.late = []
-
-    def path(self, name):
-        parts = [p for p in name.split("/") if p not in ("", ".")]
-        if ".." in parts or "\0" in name:
-            raise BadImage(f"entry {name!r} leads out of the layer")
-        parent = self.root
-        for part in parts[:-1]:
-            parent = os.path.join(parent, part)
-            if parent in self.folders:
-                continue
-            if os.path.islink(parent):
-                raise BadImage(f"entry {name!r} goes through a symbolic link")
-            if not os.path.isdir(parent):
-                os.mkdir(parent, 0o755)
-            self.folders.add(parent)
-        return os.path.join(parent, parts[-1]) if parts else self.root
-
-    def add(self, tar, m):
-        path = self.path(m.name)
-        name = os.path.basename(path)
-        if name == ".wh..wh..opq":
-            os.setxattr(os.path.dirname(path), OPAQUE, b"y")
-        elif name.startswith(".wh..wh."):
-            pass  # aufs' own files
-        elif name.startswith(".wh."):
-            target = os.path.join(os.path.dirname(path), name[4:])
-            if name[4:] in ("", ".", ".."):
-                raise BadImage(f"whiteout {m.name!r} leads out of the layer")
-            if not os.path.lexists(target):
-                os.mknod(target, stat.S_IFCHR, 0)
-        else:
-            self.make(tar, m, path)
-
-    def make(self, tar, m, path):
-        if os.path.lexists(path) and not (m.isdir() and os.path.isdir(path) and not os.path.islink(path)):
-            if os.path.isdir(path) and not os.path.islink(path):
-                raise BadImage(f"entry {m.name!r} replaces a folder of its own layer")
-            os.unlink(path)
-        if m.isdir():
-            os.makedirs(path, exist_ok=True)
-            self.late.append((path, m))
-            return
-        if m.issym():
-            os.symlink(m.linkname, path)
-        elif m.islnk():
-            self.link(m, path)
-            return
-        elif m.isfile():
-            self.write(tar, m, path)
-        elif m.isfifo():
-            os.mkfifo(path)
-        else:
-            return  # a device node: the sandbox has its own /dev, and could open no other
-        self.dress(path, m)
-
-    def link(self, m, path):
-        """A layer stands by itself and is shared by images: a file of a lower one, to which the OCI image-spec knows no
-        hard links (layer.md: such a linkname "is not recorded"), is none of its."""
-        target = self.path(m.linkname)
-        what = f"entry {m.name!r} is a hard link to {m.linkname!r}"
-        if not os.path.lexists(target):
-            none = "which is no earlier entry of the same layer; one to a lower layer's file cannot be made"
-            raise BadImage(f"{what}, {none}")
-        if os.path.isdir(target) and not os.path.islink(target):
-            raise BadImage(f"{what}, which is a folder")
-        os.link(target, path, follow_symlinks=False)
-
-    def write(self, tar, m, path):
-        self.bytes += m.size
-        if self.bytes > MAX_LAYER_BYTES:
-            raise BadImage(f"a layer is larger than {MAX_LAYER_BYTES} bytes")
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as out:
-            shutil.copyfileobj(tar.extractfile(m), out, 1024 * 1024)
-
-    def dress(self, path, m):
-        if IS_ROOT:
-            os.lchown(path, m.uid, m.gid)
-        if m.issym():
-            return
-        os.chmod(path, m.mode & 0o7777 if IS_ROOT else m.mode & 0o1777)
-        os.utime(path, (m.mtime, m.mtime))
-        for key, value in m.pax_headers.items():
-            name = key.removeprefix("SCHILY.xattr.")
-            # Never `trusted.overlay.*`: with a redirect in it, a layer could name any folder of the machine.
-            if name != key and (name.startswith("user.") and not name.startswith("user.overlay.") or IS_ROOT and name == "security.capability"):
-                os.setxattr(path, name, value.encode("utf-8", "surrogateescape"))
-
-    def finish(self):
-        for path, m in reversed(self.late):
-            self.dress(path, m)
+    @classmethod
+    def fromtarfile(cls, tar):
+        try:
+            return super().fromtarfile(tar)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as e:
+            raise tarfile.SubsequentHeaderError(str(e)) from None
 
 
-def add(layer, tar, member):
+def entries(content):
+    """(the tar, each of its entries). Of no bytes at all there are none."""
     try:
-        layer.add(tar, member)
-    except OSError as e:
-        # Without a number: gzip's, of what it reads.
-        if e.errno is None or e.errno in MACHINES:
-            raise
-        raise BadImage(f"entry {member.name!r} cannot be made: {e.strerror}") from None
+        tar = tarfile.open(fileobj=content, mode="r|", errorlevel=2, tarinfo=Header)
+    except tarfile.ReadError:
+        if content.size == 0:
+            return
+        raise
+    with tar:
+        for member in tar:
+            yield tar, member
 
 
-def unpack(path, name, id, target):
+def unpack(path, name, id, target, *below):
+    """Whether what it made is the same on whatever layers."""
     with source(path).open(name) as packed:
         if name.startswith("blobs/sha256/"):
             hashing = Hashing(packed)
@@ -313,35 +253,40 @@ def unpack(path, name, id, target):
             packed.seek(0)
         content = Hashing(plain(packed))
         os.mkdir(target, 0o755)
-        layer = Layer(target)
+        layer = Layer(Below(below))
+        os.chdir(target)
         try:
-            with tarfile.open(fileobj=content, mode="r|", errorlevel=2) as tar:
-                for member in tar:
-                    add(layer, tar, member)
+            for tar, member in entries(content):
+                with blaming(f"entry {member.name!r}"):
+                    layer.add(tar, member)
+            layer.finish()
+            found = content.digest()
         except BadImage as e:
             raise BadImage(f"layer {id}: {e}") from None
-        except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, ValueError) as e:
+        except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, ValueError) as e:
             raise BadImage(f"layer {id} cannot be read: {e}") from None
-        layer.finish()
-        if content.digest() != id:
+        except OSError as e:
+            # gzip's and bz2's, of what they read.
+            if e.errno is not None:
+                raise
+            raise BadImage(f"layer {id} cannot be read: {e}") from None
+        if found != id:
             raise BadImage(f"layer {name} does not unpack to {id}")
+        return {"alone": layer.alone}
 
 
 def main(argv):
     try:
         if argv[1] == "describe":
-            print(json.dumps(describe(argv[2], argv[3] if len(argv) > 3 else None)))
+            print(json.dumps(describe_whole(argv[2], argv[3] if len(argv) > 3 else None)))
         else:
-            unpack(*argv[2:])
+            print(json.dumps(unpack(*argv[2:])))
     except BadImage as e:
         print(json.dumps({"error": str(e)}))
         sys.exit(3)
     except OSError as e:
         print(json.dumps({"error": e.strerror or str(e), "errno": errno.errorcode.get(e.errno or 0, "EIO")}))
         sys.exit(4)
-    except (KeyError, TypeError, AttributeError) as e:
-        print(json.dumps({"error": f"its JSON is not that of an image ({type(e).__name__}: {e})"}))
-        sys.exit(3)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,13 @@ describe.if(process.getuid?.() === 0)("images", () => {
     expect((await refusal(`${image}#other:latest`)).message).toContain("small:latest");
   });
 
+  test("an OCI layout that is written anew in its place is taken anew", async () => {
+    for (const content of ["first", "second"]) {
+      await makeOciLayout(at("oci"), { layers: [base, [{ name: "which", content }]] });
+      expect(await bench.probe(`sb-${content}`, "cat /which", { image: at("oci") })).toBe(content);
+    }
+  });
+
   test("an OCI layout as one tar", async () => {
     await makeOciLayout(at("oci"), { layers: [base] });
     await Bun.$`tar -C ${at("oci")} -cf ${at("oci.tar")} .`.quiet();
@@ -139,29 +146,8 @@ describe.if(process.getuid?.() === 0)("images", () => {
     ["a name with ..", [{ name: "../escaped", content: "x" }]],
     ["a name with .. within", [{ name: "a/../../escaped", content: "x" }]],
     [
-      "a file through a symbolic link",
-      [
-        { name: "out", type: "symlink", linkname: "/var/tmp" },
-        { name: "out/escaped", content: "x" },
-      ],
-    ],
-    [
-      "a folder through a symbolic link",
-      [
-        { name: "out", type: "symlink", linkname: ".." },
-        { name: "out/escaped", type: "directory" },
-      ],
-    ],
-    [
       "a hard link to the machine's file",
       [{ name: "leak", type: "link", linkname: "../../../../../etc/shadow" }],
-    ],
-    [
-      "a hard link through a symbolic link",
-      [
-        { name: "etc2", type: "symlink", linkname: "/etc" },
-        { name: "leak", type: "link", linkname: "etc2/shadow" },
-      ],
     ],
     ["a whiteout with ..", [{ name: "a/.wh..." }]],
   ];
@@ -170,13 +156,37 @@ describe.if(process.getuid?.() === 0)("images", () => {
       await makeOciLayout(at("oci"), { layers: [[...base, ...entries]] });
       const { code, message } = await refusal(at("oci"));
       expect(code).toBe("image_error");
-      expect(message).toMatch(/leads out|symbolic link/);
+      expect(message).toContain("leads out");
       expect(await layersOnDisk()).toEqual([]);
       for (const place of [bench.stateDir, join(bench.stateDir, "layers"), "/var/tmp", bench.folder]) {
         expect(await readdir(place)).not.toContain("escaped");
       }
     });
   }
+
+  test("what goes through a symbolic link of a layer's, or links through one, lands inside", async () => {
+    const links: Entry[] = [
+      { name: "out", type: "symlink", linkname: "/var/tmp" },
+      { name: "up", type: "symlink", linkname: "../../../.." },
+      { name: "out/escaped", content: "x" },
+      { name: "up/up/escaped", type: "directory" },
+      { name: "up/leak", type: "link", linkname: "out/escaped" },
+    ];
+    await makeOciLayout(at("oci"), { layers: [[...base, ...links]] });
+    const out = await bench.probe("sb-a", "ls -d /escaped; cat /var/tmp/escaped /leak", { image: at("oci") });
+    expect(out).toBe("/escaped\nxx");
+    for (const place of [bench.stateDir, join(bench.stateDir, "layers"), "/var/tmp", bench.folder, "/"]) {
+      expect(await readdir(place)).not.toContain("escaped");
+    }
+    const leak: Entry[] = [
+      { name: "etc2", type: "symlink", linkname: "/etc" },
+      { name: "leak", type: "link", linkname: "etc2/shadow" },
+    ];
+    await makeOciLayout(at("leaky"), { layers: [[...base, ...leak]] });
+    const { code, message } = await refusal(at("leaky"));
+    expect(code).toBe("image_error");
+    expect(message).toContain("neither an earlier entry of its layer nor in a lower one");
+  });
 
   test("an absolute name in a layer lands inside", async () => {
     await makeOciLayout(at("oci"), { layers: [[...base, { name: "/etc/absolute", content: "inside" }]] });
@@ -238,9 +248,9 @@ describe.if(process.getuid?.() === 0)("images", () => {
 
   const broken: [string, Entry[], string][] = [
     [
-      "a hard link to a lower layer's file",
-      [{ name: "data/a", type: "link", linkname: "etc/passwd" }],
-      "entry 'data/a' is a hard link to 'etc/passwd', which is no earlier entry of the same layer",
+      "a hard link to nothing",
+      [{ name: "data/a", type: "link", linkname: "etc/none" }],
+      "entry 'data/a' is a hard link to 'etc/none', which is neither an earlier entry of its layer nor",
     ],
     [
       "a hard link to a folder",
@@ -256,7 +266,7 @@ describe.if(process.getuid?.() === 0)("images", () => {
         { name: "f", content: "" },
         { name: "f/g", content: "" },
       ],
-      "entry 'f/g' cannot be made: ",
+      "entry 'f/g' lies in 'f', which is no folder",
     ],
   ];
   for (const [what, entries, words] of broken) {

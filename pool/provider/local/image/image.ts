@@ -1,4 +1,6 @@
 // Images of the local provider: what `spec.image` may be, and the folders that it comes to.
+import { createHash } from "node:crypto";
+import type { Stats } from "node:fs";
 import { mkdir, realpath, rename, rm, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import * as v from "valibot";
@@ -9,13 +11,19 @@ import { findPython } from "../python.ts";
 const FORMS =
   "`host` (this machine's root file system), an absolute path to a root file system folder, to an OCI layout (folder or tar) or to a docker-archive tar (`docker save`); PATH#NAME where it holds several";
 
+/** What a program can be given: C strings in UTF-8. */
+const Text = v.pipe(
+  v.string(),
+  v.check((text) => !text.includes("\0") && !/\p{Surrogate}/u.test(text), "it has a NUL or half a character"),
+);
+
 /** The part of an image's configuration that is honoured (OCI image-spec, config.md). */
 const Config = v.object({
-  Env: v.nullish(v.array(v.string()), []),
-  User: v.nullish(v.string(), ""),
-  WorkingDir: v.nullish(v.string(), ""),
-  Entrypoint: v.nullish(v.array(v.string()), []),
-  Cmd: v.nullish(v.array(v.string()), []),
+  Env: v.nullish(v.array(Text), []),
+  User: v.nullish(Text, ""),
+  WorkingDir: v.nullish(Text, ""),
+  Entrypoint: v.nullish(v.array(Text), []),
+  Cmd: v.nullish(v.array(Text), []),
 });
 export type ImageConfig = v.InferOutput<typeof Config>;
 const Described = v.object({
@@ -23,7 +31,15 @@ const Described = v.object({
   layers: v.array(v.object({ id: v.pipe(v.string(), v.regex(/^sha256:[0-9a-f]{64}$/)), name: v.string() })),
 });
 type Described = v.InferOutput<typeof Described>;
+const Unpacked = v.object({ alone: v.boolean() });
 const Fault = v.object({ error: v.string(), errno: v.optional(v.string()) });
+
+interface Layer {
+  id: string;
+  name: string;
+  /** The image-spec's ChainID: of the layer on those below it. */
+  chain: string;
+}
 
 export interface ResolvedImage {
   kind: "host" | "folder" | "layers";
@@ -34,7 +50,11 @@ export interface ResolvedImage {
 
 const NO_CONFIG: ImageConfig = { Env: [], User: "", WorkingDir: "", Entrypoint: [], Cmd: [] };
 
-/** Finds images and keeps unpacked layers, each once, below `layersDir`. */
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
+const hexOf = (digest: string): string => digest.slice("sha256:".length);
+
+/** Finds images and keeps unpacked layers below `layersDir`: each once, `own-…`; one that takes something of the layers
+ * below it (attributes of folders that it does not name, a hard link's file), once for each such, `on-…`. */
 export class Images {
   readonly #layersDir: string;
   readonly #stateDir: string;
@@ -59,10 +79,15 @@ export class Images {
     const { path, ref, archive, version } = await this.#find(image);
     if (!archive) return { kind: "folder", lowers: [path], config: NO_CONFIG };
     const { config, layers } = await this.#describe(path, ref, version);
-    const folders: string[] = [];
-    for (const layer of layers) folders.push(await this.#layer(path, layer));
-    // An image may name one layer twice (an empty one), overlay may not: the upper one counts.
-    return { kind: "layers", lowers: [...new Set(folders.reverse())], config };
+    // Topmost first. An image may name one layer twice (an empty one), overlay may not: the upper one counts.
+    let lowers: string[] = [];
+    let chain = "";
+    for (const layer of layers) {
+      chain = chain === "" ? layer.id : `sha256:${sha256(`${chain} ${layer.id}`)}`;
+      const folder = await this.#layer(path, { ...layer, chain }, lowers);
+      lowers = [folder, ...lowers.filter((lower) => lower !== folder)];
+    }
+    return { kind: "layers", lowers, config };
   }
 
   async #find(image: string): Promise<{ path: string; ref: string; archive: boolean; version: string }> {
@@ -90,12 +115,15 @@ export class Images {
     ) {
       throw fault("that folder is, holds or lies in the mesh's own state folder");
     }
-    const version = `${info.ino}:${info.mtimeMs}:${info.size}`;
-    if (info.isFile()) return { path: real, ref, archive: true, version };
+    const versionOf = ({ ino, mtimeMs, size }: Stats) => `${ino}:${mtimeMs}:${size}`;
+    if (info.isFile()) return { path: real, ref, archive: true, version: versionOf(info) };
     if (!info.isDirectory()) throw fault("neither a file nor a folder");
     const names = await namesIn(real);
     if (names.length === 0) throw fault("an empty folder");
-    return { path: real, ref, archive: names.includes("oci-layout"), version };
+    if (!names.includes("oci-layout")) return { path: real, ref, archive: false, version: "" };
+    // Tools write a layout's index anew in its place, which its folder does not show.
+    const index = await stat(join(real, "index.json")).catch(() => info);
+    return { path: real, ref, archive: true, version: versionOf(index) };
   }
 
   #describe(path: string, ref: string, version: string): Promise<Described> {
@@ -106,7 +134,9 @@ export class Images {
       described = this.#run(path, ["describe", path, ...(ref === "" ? [] : [ref])]).then((text) => {
         const result = v.safeParse(Described, JSON.parse(text));
         if (result.success) return result.output;
-        throw new ImageError(`image ${path}: its configuration is malformed: ${wordsOf(result.issues[0])}`);
+        const [issue] = result.issues;
+        const where = v.getDotPath(issue)?.replace(/^config\./, "") ?? "";
+        throw new ImageError(`image ${path}: its configuration is malformed: ${where}: ${wordsOf(issue)}`);
       });
       this.#described.set(key, described);
       described.catch(() => this.#described.delete(key));
@@ -115,24 +145,31 @@ export class Images {
   }
 
   /** The layer's folder. Two that need it at once unpack it once; two processes both unpack, and one wins. */
-  #layer(path: string, layer: { id: string; name: string }): Promise<string> {
-    const folder = join(this.#layersDir, layer.id.slice("sha256:".length));
-    let unpacking = this.#unpacking.get(folder);
+  #layer(path: string, layer: Layer, below: string[]): Promise<string> {
+    let unpacking = this.#unpacking.get(layer.chain);
     if (unpacking === undefined) {
-      unpacking = this.#unpack(path, layer, folder).finally(() => this.#unpacking.delete(folder));
-      this.#unpacking.set(folder, unpacking);
+      unpacking = this.#unpack(path, layer, below).finally(() => this.#unpacking.delete(layer.chain));
+      this.#unpacking.set(layer.chain, unpacking);
     }
     return unpacking;
   }
 
-  async #unpack(path: string, layer: { id: string; name: string }, folder: string): Promise<string> {
-    if ((await stat(folder).catch(() => undefined)) !== undefined) return folder;
+  async #unpack(path: string, layer: Layer, below: string[]): Promise<string> {
+    const isThere = (folder: string) =>
+      stat(folder).then(
+        () => true,
+        () => false,
+      );
+    const shared = join(this.#layersDir, `own-${hexOf(layer.id)}`);
+    const chained = join(this.#layersDir, `on-${hexOf(layer.chain)}`);
+    for (const folder of [shared, chained]) if (await isThere(folder)) return folder;
     await mkdir(this.#layersDir, { recursive: true });
     const fresh = join(this.#layersDir, `.new-${randomName(10)}`);
     try {
-      await this.#run(path, ["unpack", path, layer.name, layer.id, fresh]);
+      const text = await this.#run(path, ["unpack", path, layer.name, layer.id, fresh, ...below]);
+      const folder = v.parse(Unpacked, JSON.parse(text)).alone ? shared : chained;
       await rename(fresh, folder).catch(async (error: unknown) => {
-        if ((await stat(folder).catch(() => undefined)) === undefined) throw error;
+        if (!(await isThere(folder))) throw error;
       });
       return folder;
     } finally {
@@ -142,7 +179,9 @@ export class Images {
 
   /** Runs archive.py; its complaint becomes an ImageError. */
   async #run(path: string, args: string[]): Promise<string> {
-    const child = Bun.spawn([await findPython(), "-I", join(import.meta.dir, "archive.py"), ...args], {
+    // Isolated but for the modules beside it; names are bytes, whatever the pool's locale.
+    const python = [await findPython(), "-s", "-S", "-E", "-B", "-X", "utf8"];
+    const child = Bun.spawn([...python, join(import.meta.dir, "archive.py"), ...args], {
       stdin: "ignore",
       stdout: "pipe",
       stderr: "pipe",

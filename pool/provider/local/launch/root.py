@@ -1,5 +1,6 @@
 """The sandbox's root file system: overlays of the image's folders, on a disk of its own where that is limited."""
 
+import errno
 import os
 
 import kernel as k
@@ -47,7 +48,8 @@ def make_root(plan):
         base = "disk/"
     upper, work = base + "upper", base + "work"
     os.makedirs("lower", exist_ok=True)
-    for i, lower in enumerate(plan["lowers"]):
+    lowers = shown(plan)
+    for i, lower in enumerate(lowers):
         os.symlink(lower, f"lower/{i}")
     for d in (upper, work, "root"):
         os.makedirs(d, mode=0o755, exist_ok=True)
@@ -60,7 +62,7 @@ def make_root(plan):
     if plan["split"]:
         make_split_root(plan)
     else:
-        make_overlay(plan, upper, work)
+        make_overlay(plan, len(lowers), upper, work)
     own = "root" + OWN
     if os.path.islink(own) or (os.path.lexists(own) and not os.path.isdir(own)):
         raise Refused("image", "spec.image", f"it has {OWN}, which is not a folder")
@@ -72,11 +74,26 @@ def make_root(plan):
     os.chdir("/")
 
 
-def make_overlay(plan, upper, work):
+def shown(plan):
+    """The image's folders down to one whose root hides all below it: the kernel asks that of no layer's root."""
+    opaque = "user.overlay.opaque" if plan["userns"] else "trusted.overlay.opaque"
+    lowers = []
+    for lower in plan["lowers"]:
+        lowers.append(lower)
+        try:
+            if len(plan["lowers"]) > 1 and os.getxattr(lower, opaque) == b"y":
+                break
+        except OSError as e:
+            if e.errno not in (errno.ENODATA, errno.ENOTSUP):
+                raise
+    return lowers
+
+
+def make_overlay(plan, count, upper, work):
     """Of a lower folder that it cannot take the kernel says no more than EINVAL or the like, as of an upper one. Whose
     fault it is, an overlay of an empty folder tells."""
     try:
-        overlay(plan, ":".join(f"lower/{i}" for i in range(len(plan["lowers"]))), "root", upper, work)
+        overlay(plan, ":".join(f"lower/{i}" for i in range(count)), "root", upper, work)
     except OSError as e:
         if e.errno in MACHINES:
             raise

@@ -1,6 +1,7 @@
 """Who the daemon runs as: the image's user or the spec's, and what is kept of root's rights."""
 
 import os
+import stat
 
 import kernel as k
 from refused import Refused
@@ -11,29 +12,63 @@ class NoSuchUser(Refused):
         super().__init__("user", "spec.user", message)
 
 
-def table(path):
+MAX_ID = 2**31 - 1  # as container engines; the kernel's highest is setresuid(2)'s "as it is", which would be root
+MAX_TABLE_BYTES = 16 * 1024 * 1024
+
+
+def open_at_once(path, flags):
+    """Also a fifo, which nobody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def table(path, columns):
+    """The rows of the image's passwd or group, filled up to that many columns. One that is no plain file is none."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return [line.rstrip("\n").split(":") for line in f if line.count(":") >= 3]
+        with open(path, encoding="utf-8", errors="replace", opener=open_at_once) as f:
+            text = f.read(MAX_TABLE_BYTES) if stat.S_ISREG(os.fstat(f.fileno()).st_mode) else ""
     except OSError:
         return []
+    rows = [line.split(":") for line in text.split("\n") if ":" in line]
+    return [row + [""] * (columns - len(row)) for row in rows]
+
+
+def number(text):
+    """None where it is no number, as of users and groups in any form."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def need_id(text, what):
+    found = number(text)
+    if found is None or found > MAX_ID:
+        raise NoSuchUser(f"{what} {text!r} is no number from 0 to {MAX_ID}")
+    return found
 
 
 def find_user(wish):
     """(uid, gid, groups, home) of `name|uid[:group|gid]` by the image's own passwd and group."""
     name, _, group = (wish or "0").partition(":")
-    groups = table("/etc/group")
-    row = next((r for r in table("/etc/passwd") if len(r) >= 6 and (r[0] == name or r[2] == name)), None)
+    name = name or "0"
+    groups = table("/etc/group", 4)
+    asked = number(name)
+    rows = table("/etc/passwd", 7)
+    row = next((r for r in rows if r[0] == name or asked is not None and number(r[2]) == asked), None)
     if row is None and not name.isdigit():
         raise NoSuchUser(f"the image's /etc/passwd has no user {name!r}")
-    uid, gid, home = (int(row[2]), int(row[3]), row[5]) if row else (int(name), 0, "/")
+    if row:
+        uid = need_id(row[2], f"of user {row[0]!r} in the image's /etc/passwd the id")
+        gid = need_id(row[3], f"of user {row[0]!r} in the image's /etc/passwd the group")
+    else:
+        uid, gid = need_id(name, "user"), 0
+    home = row[5] if row and row[5].startswith("/") else "/"
     if group:
-        found = next((g[2] for g in groups if g[0] == group), group)
-        if not found.isdigit():
+        found = next((g[2] for g in groups if g[0] == group), None)
+        if found is None and not group.isdigit():
             raise NoSuchUser(f"the image's /etc/group has no group {group!r}")
-        return uid, int(found), [int(found)], home
+        gid = need_id(group, "group") if found is None else need_id(found, f"in the image's /etc/group {group!r}")
+        return uid, gid, [gid], home
     login = row[0] if row else None
-    return uid, gid, [gid] + [int(g[2]) for g in groups if len(g) > 3 and login in g[3].split(",")], home
+    known = [number(g[2]) for g in groups if login in g[3].split(",")]
+    return uid, gid, [gid] + [g for g in known if g is not None and g <= MAX_ID], home
 
 
 def become(plan, groups):
