@@ -38,6 +38,7 @@ import { Box } from "./wire/box.ts";
 import type { Caller, PoolAnswer } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
 import { listAll } from "./wire/listing.ts";
+import { Losses } from "./wire/losses.ts";
 import { stopWith, unlessAborted } from "./wire/pause.ts";
 import type { Pulse } from "./wire/pulse.ts";
 
@@ -61,6 +62,7 @@ export class Mesh implements AsyncDisposable {
   readonly #pulse: Pulse;
   readonly #renewer: Renewer;
   readonly #tenure: Tenure;
+  readonly #losses: Losses;
   readonly #lease: Duration | undefined;
   readonly #releasing: Releasing;
   readonly #closing = new AbortController();
@@ -82,6 +84,7 @@ export class Mesh implements AsyncDisposable {
     this.#pulse = pulse;
     this.#renewer = new Renewer(settings, caller, (message) => this.#tenure.told(message));
     this.#tenure = new Tenure(caller, this.#renewer);
+    this.#losses = new Losses(caller);
     this.#lease = options.lease;
     this.defaultRun = options.run ?? newRunId(settings.user);
     if (options.run === undefined) this.#tenure.own(this.defaultRun);
@@ -137,7 +140,7 @@ export class Mesh implements AsyncDisposable {
     }
     const { sandbox, generation, incarnation } = grant;
     const target = { sandbox, fence: { lease: grant.lease, generation, incarnation } };
-    const box = new Box(this.#caller, this.#pulse, lifeline, target, run);
+    const box = new Box(this.#caller, this.#pulse, lifeline, target, { run });
     return new Sandbox(box, this.#owner, grant);
   }
 
@@ -176,7 +179,8 @@ export class Mesh implements AsyncDisposable {
   sandbox(id: string): Sandbox {
     if (typeof id !== "string") throw invalid("sandbox", "must be a sandbox's id");
     const target = { sandbox: id, fence: {} };
-    return new Sandbox(new Box(this.#caller, this.#pulse, new Lifeline(), target), this.#owner);
+    const box = new Box(this.#caller, this.#pulse, new Lifeline(), target, { losses: this.#losses });
+    return new Sandbox(box, this.#owner);
   }
 
   /** The tenant's sandboxes, or a run's, by id. */
@@ -301,6 +305,7 @@ export class Mesh implements AsyncDisposable {
     );
     unguard(this.#releasing);
     this.#tenure.close();
+    this.#losses.close();
     await this.#renewer.close();
     await this.#caller.link.close();
     const failed = settled.find((one) => one.status === "rejected");

@@ -1,5 +1,5 @@
 // What happened while the connection was away is not told by anybody: it is asked for, or said to be missing.
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { decode, encode, runEventSubject } from "../../broker/contract/index.ts";
 import { connect } from "../../broker/link/connect.ts";
 import { type TestServer, testServer, until } from "../../broker/server/testing.ts";
@@ -7,7 +7,11 @@ import { testMesh } from "../../pool/testing/mesh.ts";
 import { cuttable } from "../../test/cuttable.ts";
 import { type EventFilter, events } from "./events.ts";
 import { connectTo } from "./testing/harness.ts";
+import { Box } from "./wire/box.ts";
 import { Caller } from "./wire/caller.ts";
+import { Lifeline } from "./wire/lifeline.ts";
+import { Losses } from "./wire/losses.ts";
+import { Pulse } from "./wire/pulse.ts";
 
 const SPEC = { image: "host" } as const;
 
@@ -22,12 +26,15 @@ async function teller(server: TestServer) {
   };
 }
 
+async function userLink(server: TestServer, url = server.url) {
+  const credentials = server.keys.mintUser({ tenant: "acme", user: "ann" });
+  const link = await connect({ urls: [url], credentials });
+  return Object.assign(link, { [Symbol.asyncDispose]: () => link.close() });
+}
+
 /** A reader of them, whose first step the server has heard of. */
 async function reader(server: TestServer, filter: EventFilter = {}, url = server.url) {
-  const link = await connect({
-    urls: [url],
-    credentials: server.keys.mintUser({ tenant: "acme", user: "ann" }),
-  });
+  const link = await userLink(server, url);
   const read = events(new Caller(link), { run: "r", ...filter });
   const first = read.next();
   await link.flush();
@@ -51,6 +58,89 @@ test("a sandbox that was released while the connection was away is told as lost 
   expect(ended.lost).toMatchObject({ code: "sandbox_lost", sandbox: ended.id, reason: "gone" });
   expect(lives.lost).toBeUndefined();
 }, 60_000);
+
+describe("who has a sandbox by its id alone, and asks nothing", () => {
+  test("is told of its loss", async () => {
+    await using pool = await testMesh();
+    await using holder = await connectTo(pool.server);
+    await using mesh = await connectTo(pool.server);
+    const boxes = await holder.acquireMany(3, { ...SPEC, run: "r" });
+    const told: unknown[] = [];
+    const handles = boxes.map(({ id }) => mesh.sandbox(id));
+    for (const each of handles) each.onLost((error) => told.push([each.id, error]));
+    const [first, second, third] = handles;
+    // Also of one that ended before its run was known here, and of one that never was.
+    await boxes[0]?.release();
+    await until("the first one", () => told.length === 1);
+    expect(told).toMatchObject([[first?.id, { code: "sandbox_lost", reason: "released" }]]);
+    expect([first?.lost, second?.lost]).toMatchObject([{ reason: "released" }, undefined]);
+    await holder.release({ run: "r" });
+    await until("the others", () => told.length === 3);
+    expect(third?.lost).toMatchObject({ reason: "released" });
+    const never = mesh.sandbox("sb-never");
+    never.onLost((error) => told.push([never.id, error]));
+    await until("that it is not there", () => told.length === 4);
+    expect(told[3]).toMatchObject(["sb-never", { code: "not_found" }]);
+  }, 60_000);
+
+  test("is told when the connection is back of what ended while it was away, and not of what lives", async () => {
+    await using pool = await testMesh();
+    await using way = await cuttable(pool.server.port);
+    await using holder = await connectTo(pool.server);
+    await using mesh = await connectTo(pool.server, { url: way.url });
+    const [before, ended, lives] = await holder.acquireMany(3, { ...SPEC, run: "r" });
+    if (before === undefined || ended === undefined || lives === undefined)
+      throw new Error("there are not three");
+    const told: unknown[] = [];
+    const handles = [before, ended, lives].map(({ id }) => mesh.sandbox(id));
+    for (const each of handles) each.onLost(() => told.push(each.id));
+    await before.release();
+    await until("the run is heard", () => told.length > 0);
+    const blocked = way.block();
+    await ended.release();
+    blocked.open();
+    await until("it is told", () => told.length > 1, 20_000);
+    expect([told, handles[2]?.lost]).toEqual([[before.id, ended.id], undefined]);
+  }, 60_000);
+
+  test("is told of its loss also where the pool was away when it began to listen", async () => {
+    await using server = await testServer();
+    await using link = await userLink(server);
+    const caller = new Caller(link);
+    const more = { losses: new Losses(caller) };
+    const box = new Box(caller, new Pulse(), new Lifeline(), { sandbox: "sb-1", fence: {} }, more);
+    const told: unknown[] = [];
+    box.onLost((error) => told.push(error));
+    await link.flush();
+    const lists = await grantingPool(server);
+    await until("the pool is asked again", () => lists.length > 0, 20_000);
+    lists[0]?.([{ ...VIEW, sandbox: "sb-1", state: "leased", run: "r" }]);
+    await until("its run is heard, behind which it is asked for once more", () => lists.length > 1);
+    lists[1]?.([{ ...VIEW, sandbox: "sb-1", state: "lost", run: "r", reason: "evicted" }]);
+    await until("it is told", () => told.length > 0);
+    expect(told).toMatchObject([{ code: "sandbox_lost", reason: "evicted" }]);
+  }, 60_000);
+
+  test("hears a run by one subscription, of however many of it, until nobody wants to know any more", async () => {
+    await using server = await testServer({ monitor: 0 });
+    await using mesh = await connectTo(server);
+    const lists = await grantingPool(server);
+    const stops = ["sb-1", "sb-2", "sb-3"].map((id) => mesh.sandbox(id).onLost(() => undefined));
+    const heard = async () => {
+      const answer = await fetch(`http://127.0.0.1:${server.server.monitorPort}/connz?subs=1`);
+      return (await answer.text()).split(".run.r.lost").length - 1;
+    };
+    await until("the pool is asked for each", () => lists.length === 3);
+    for (const [i, sandbox] of ["sb-1", "sb-2", "sb-3"].entries())
+      lists[i]?.([{ ...VIEW, sandbox, state: "leased", run: "r" }]);
+    await until("the run is heard, behind which each is asked for once more", () => lists.length === 6);
+    expect(await heard()).toBe(1);
+    for (const stop of stops) stop();
+    await until("nothing is heard", async () => (await heard()) === 0);
+  }, 60_000);
+});
+
+const VIEW = { generation: 1, image: "host", provider: "played", age_ms: 1 };
 
 /** A pool that grants what is asked for, and whose lists the test answers. */
 async function grantingPool(server: TestServer) {
@@ -85,7 +175,7 @@ test("what is acquired while the pool is asked what became of the others is not 
   const gone = await mesh.acquire(SPEC);
   const ended = await mesh.acquire(SPEC);
   const kept = await mesh.acquire(SPEC);
-  const view = { generation: 1, image: "host", provider: "played", age_ms: 1, run: mesh.defaultRun };
+  const view = { ...VIEW, run: mesh.defaultRun };
   way.cut();
   await until("the pool is asked", () => lists.length > 0);
   const later = await mesh.acquire(SPEC);

@@ -11,7 +11,8 @@ import { DEAD_MAN_MS, type Loss } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
 import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
-import { isLive, listAll } from "./wire/listing.ts";
+import { endedOf } from "./wire/listing.ts";
+import { LOOK_WITHIN_MS } from "./wire/losses.ts";
 import { hearLosses } from "./wire/news.ts";
 
 export interface Held {
@@ -27,9 +28,6 @@ export interface Kept {
   sandbox: string;
   leaseMs: number;
 }
-
-/** After a restart of the server all clients are back at once. */
-const LOOK_WITHIN_MS = 1_000;
 
 class RunState {
   readonly run: string;
@@ -211,16 +209,11 @@ export class Tenure {
   /** What is acquired while the pool is asked may not stand in its answer. Where none comes nothing is known, and the next
    * call to the sandbox finds out. */
   async #look(state: RunState): Promise<void> {
-    const before = [...state.held.values()];
+    const before = [...state.held.keys()];
     if (before.length === 0) return;
     try {
-      const views = await listAll(this.#caller, { run: state.run });
-      const listed = new Map(views.map((view) => [view.sandbox, view]));
-      for (const held of before) {
-        const view = listed.get(held.sandbox);
-        if ((view !== undefined && isLive(view)) || state.held.get(held.sandbox) !== held) continue;
-        this.#lose(state, held.sandbox, view?.reason ?? view?.state ?? "gone");
-      }
+      for (const [sandbox, reason] of await endedOf(this.#caller, state.run, before))
+        this.#lose(state, sandbox, reason);
     } catch (error) {
       if (!(error instanceof SandmeshError)) throw error;
     }

@@ -14,6 +14,7 @@ from ._wire.box import Box, Lifeline, Pulse
 from ._wire.caller import Caller, Target
 from ._wire.ids import check_id, check_uuid7, new_run_id, new_uuid7
 from ._wire.link import connect_link
+from ._wire.losses import Losses
 from ._wire.opening import Opening, leave_block
 from ._wire.renewal import Renewer
 from ._wire.tenure import Tenure
@@ -80,6 +81,7 @@ class Mesh:
         own_run = self._default_run if run is None else None
         self._renewer = Renewer(settings, own_run, self._run_unknown, self._run_lapsed)
         self._tenure = Tenure(caller, self._renewer)
+        self._losses = Losses(caller)
         self._closing = Closing(caller, self._pulse, self._tenure, self._renewer, self.release)
 
     @property
@@ -229,7 +231,8 @@ class Mesh:
 
     def sandbox(self, id: str) -> Sandbox:
         """A handle by id, of any sandbox of the tenant: without a lease, so neither renewed nor released at the end."""
-        box = Box(self._caller, self._pulse, Lifeline(), Target(check_id("sandbox", id), {}), None)
+        target = Target(check_id("sandbox", id), {})
+        box = Box(self._caller, self._pulse, Lifeline(), target, None, self._losses)
         return Sandbox(box, None, self)
 
     async def list(self, run: str | None = None) -> list[SandboxInfo]:

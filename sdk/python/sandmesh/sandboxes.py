@@ -116,10 +116,10 @@ class Sandbox:
         return self._box.lifeline.error
 
     def on_lost(self, tell: Callable[[SandmeshError], None]) -> Callable[[], None]:
-        """Calls ``tell`` once, on the event loop, when the sandbox is lost or released. Returns what takes it back.
-        What ``tell`` raises goes to the loop's exception handler, as from any callback of asyncio's, and keeps nobody
-        else from being told, nor the sandbox from being released. Raises InvalidRequestError where it is no function,
-        or one to be awaited."""
+        """Calls ``tell`` once, on the event loop, when the sandbox is lost or released, also of a handle by id. Returns
+        what takes it back. What ``tell`` raises goes to the loop's exception handler, as from any callback of
+        asyncio's, and keeps nobody else from being told, nor the sandbox from being released. Raises
+        InvalidRequestError where it is no function, or one to be awaited."""
         check_callback("tell", tell)
         return self._box.on_lost(tell)
 

@@ -104,6 +104,47 @@ async def test_what_is_acquired_while_the_pools_answer_is_on_its_way_is_not_told
         assert [held.sandbox for held in mesh._tenure.held] == [newer.id]
 
 
+async def test_who_has_a_sandbox_by_its_id_alone_and_asks_nothing_is_told_of_its_loss(backend: Backend) -> None:
+    async with backend.connect() as holder, backend.connect() as mesh:
+        boxes = await holder.acquire_many(3, "host")
+        handles = [mesh.sandbox(box.id) for box in boxes]
+        told = [reasons_of(handle) for handle in handles]
+        await boxes[0].release()
+        await until_async("the first one", lambda: told[0] == ["released"])
+        assert [type(handle.lost) for handle in handles] == [sandmesh.SandboxLostError, type(None), type(None)]
+        await holder.release(run=boxes[1].run)
+        await until_async("the others", lambda: told[1:] == [["released"], ["released"]])
+        assert mesh._losses._runs == {}
+        never = mesh.sandbox("sb-never")
+        nothing = reasons_of(never)
+        await until_async("that it is not there", lambda: nothing != [])
+        assert isinstance(never.lost, sandmesh.NotFoundError)
+
+
+async def test_such_a_loss_of_while_the_connection_was_away_is_told_when_it_is_back(backend: Backend) -> None:
+    async with cuttable_mesh(backend) as (way, mesh), backend.connect() as holder:
+        before, ended, lives = await holder.acquire_many(3, "host")
+        handles = [mesh.sandbox(box.id) for box in (before, ended, lives)]
+        told = [reasons_of(handle) for handle in handles]
+        await before.release()
+        await until_async("their run is heard", lambda: told[0] != [])
+        async with away(way, mesh):
+            await ended.release()
+        await until_async("it is told", lambda: told[1] != [])
+        assert (told[2], handles[2].lost) == ([], None)
+
+
+async def test_without_await_the_loss_of_one_that_is_held_by_its_id_is_told_too(backend: Backend) -> None:
+    async with backend.connect() as holder:
+        box = await holder.acquire("host")
+        mesh = await asyncio.to_thread(backend.connect_sync)
+        told: list[str | None] = []
+        mesh.sandbox(box.id).on_lost(lambda error: told.append(error.reason))
+        await box.release()
+        await until_async("it is told", lambda: told == ["released"])
+        await asyncio.to_thread(mesh.close)
+
+
 async def test_a_server_that_comes_back_costs_no_sandbox(own_backend: Backend) -> None:
     async with own_backend.connect() as mesh:
         boxes = await mesh.acquire_many(3, "host")

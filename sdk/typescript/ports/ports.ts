@@ -174,7 +174,7 @@ export async function forward(box: Box, port: number, options: ForwardOptions): 
     server.close();
     throw error;
   }
-  const stop = box.lifeline.onLost(() => server.close());
+  const stop = box.onLost(() => server.close());
   const address = server.address();
   return handle(
     localHost,

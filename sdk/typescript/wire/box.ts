@@ -9,13 +9,15 @@ import {
 import type { Caller, CallOptions, CallVerb, SandboxAnswer, SandboxRequest, Target } from "./caller.ts";
 import type { Lifeline } from "./lifeline.ts";
 import { isLive } from "./listing.ts";
+import type { Losses } from "./losses.ts";
 import { saying } from "./lost.ts";
-import { hearLosses } from "./news.ts";
 import { canceledBy, stopWith, unlessAborted } from "./pause.ts";
 import type { Pulse } from "./pulse.ts";
 import { Silence } from "./silence.ts";
 
 const PING_MS = 5_000;
+/** The pool did not tell of which run it is: asked again after this. */
+const LISTEN_AGAIN_MS = 5_000;
 
 export class Box {
   readonly caller: Caller;
@@ -23,18 +25,28 @@ export class Box {
   readonly run: string | undefined;
   readonly lifeline: Lifeline;
   readonly pulse: Pulse;
+  readonly #losses: Losses | undefined;
   #inquiry: Promise<"here" | "away"> | undefined;
   /** How many wait for it now. */
   #waiting = 0;
-  #listening = false;
+  /** Of the listening that goes on, in place of which another one may have begun. */
+  #listening: object | undefined;
   #unhear: () => void = () => undefined;
 
-  constructor(caller: Caller, pulse: Pulse, lifeline: Lifeline, target: Target, run?: string) {
+  /** `run`: where its holder tells the lifeline of its loss. `losses`: by which one is heard of who has but its id. */
+  constructor(
+    caller: Caller,
+    pulse: Pulse,
+    lifeline: Lifeline,
+    target: Target,
+    { run, losses }: { run?: string; losses?: Losses } = {},
+  ) {
     this.caller = caller;
     this.pulse = pulse;
     this.lifeline = lifeline;
     this.target = target;
     this.run = run;
+    this.#losses = losses;
   }
 
   get id(): string {
@@ -121,25 +133,54 @@ export class Box {
 
   waitingEnds(): void {
     if (--this.#waiting > 0) return;
-    if (this.caller.closed === undefined) this.#unhear();
+    this.#unhear();
     this.#unhear = () => undefined;
-    this.#listening = false;
+    this.#listening = undefined;
+  }
+
+  /** Calls `tell`, which must not throw, once, at the loss (not where it is known already), which is listened for until then.
+   * Returns what takes it back. */
+  onLost(tell: (error: SandmeshError) => void): () => void {
+    if (this.lifeline.error !== undefined) return () => undefined;
+    this.waitingBegins();
+    this.listen();
+    let waits = true;
+    const end = () => {
+      if (waits) this.waitingEnds();
+      waits = false;
+    };
+    const unhear = this.lifeline.onLost((error) => {
+      end();
+      tell(error);
+    });
+    return () => {
+      unhear();
+      end();
+    };
   }
 
   /** A handle by id does not know its run, whose holder hears of losses at once: who waits longer asks for it, and hears
    * of them too. */
   listen(): void {
-    if (this.run === undefined && !this.#listening) void this.#listen();
+    if (this.#losses === undefined || this.#listening !== undefined) return;
+    const listening = {};
+    this.#listening = listening;
+    void this.#listen(this.#losses, () => this.#listening === listening && this.caller.closed === undefined);
   }
 
-  async #listen(): Promise<void> {
-    this.#listening = true;
-    const run = await this.#askPool(() => undefined);
-    if (run === undefined || this.#waiting === 0 || this.caller.closed !== undefined) return;
-    this.#unhear();
-    this.#unhear = hearLosses(this.caller.link, run, (sandbox, reason) => {
-      if (sandbox === this.id) this.#lost(reason);
-    });
+  async #listen(losses: Losses, goesOn: () => boolean): Promise<void> {
+    const askedAt = performance.now();
+    // Where the pool has none such it may have forgotten it: the sandbox itself is asked first.
+    const run = await this.#askPool(() => void this.inquire());
+    if (!goesOn() || this.lifeline.error !== undefined) return;
+    if (run === undefined) {
+      setTimeout(() => goesOn() && void this.#listen(losses, goesOn), LISTEN_AGAIN_MS).unref();
+      return;
+    }
+    const { unsure, stop } = losses.follow(run, this.id, askedAt, (reason) => this.#lost(reason));
+    if (!goesOn()) return stop();
+    this.#unhear = stop;
+    if (unsure) await this.#askPool(() => undefined);
   }
 
   /** Resolves to its run, where it lives; a loss goes to the lifeline. `unlisted` is called where the pool has none such. */

@@ -8,6 +8,19 @@ const ENDED: ReadonlySet<State> = new Set<State>(["releasing", "gone", "lost", "
 
 export const isLive = ({ state }: SandboxView): boolean => !ENDED.has(state);
 
+/** Those of `sandboxes`, all of that run, that are not there any more, and why. Throws as `Caller.pool`. */
+export async function endedOf(
+  caller: Caller,
+  run: string,
+  sandboxes: readonly string[],
+): Promise<[sandbox: string, reason: string][]> {
+  const listed = new Map((await listAll(caller, { run })).map((view) => [view.sandbox, view]));
+  return sandboxes.flatMap((sandbox): [string, string][] => {
+    const view = listed.get(sandbox);
+    return view !== undefined && isLive(view) ? [] : [[sandbox, view?.reason ?? view?.state ?? "gone"]];
+  });
+}
+
 /** The tenant's sandboxes, or a run's, by id; page by page. Throws as `Caller.pool`. */
 export async function listAll(
   caller: Caller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol
 
 from ..errors import (
@@ -17,11 +17,14 @@ from ..errors import (
 )
 from .caller import Caller, Target, nothing
 from .codec import encode
-from .news import hear_losses, loss_of
+from .losses import Losses
+from .news import loss_of
 from .silence import Silence
 from .subjects import sandbox_subject
 
 _PING_S = 5.0
+# The pool did not tell of which run it is: asked again after this.
+_LISTEN_AGAIN_S = 5.0
 TICK_S = 0.5
 
 
@@ -104,7 +107,17 @@ class Pulse:
 
 
 class Box:
-    def __init__(self, caller: Caller, pulse: Pulse, lifeline: Lifeline, target: Target, run: str | None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        pulse: Pulse,
+        lifeline: Lifeline,
+        target: Target,
+        run: str | None,
+        losses: Losses | None = None,
+    ) -> None:
+        """``run``: where its holder tells the lifeline of its loss. ``losses``: by which one is heard of who has but
+        its id."""
         self.caller = caller
         self.pulse = pulse
         self.lifeline = lifeline
@@ -112,7 +125,9 @@ class Box:
         self.run = run
         # How many wait for it now.
         self._waiting = 0
-        self._listening = False
+        self._losses = losses
+        # Of the listening that goes on, in place of which another one may have begun.
+        self._listening: object | None = None
         self._unhear: Callable[[], None] = lambda: None
         self._inquiry: asyncio.Task[Literal["here", "away"]] | None = None
 
@@ -127,15 +142,27 @@ class Box:
         if self.lifeline.error is not None:
             return nothing
         due: asyncio.Handle | None = None
+        waits = self.lifeline.error is None
+
+        def end() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                self.waiting_ends()
 
         def lost(error: SandmeshError) -> None:
             nonlocal due
+            end()
             due = self.caller.link.loop.call_soon(tell, error)
 
+        if waits:
+            self.waiting_begins()
+            self.listen()
         unhear = self.lifeline.on_lost(lost)
 
         def take_back() -> None:
             unhear()
+            end()
             if due is not None:
                 due.cancel()
 
@@ -146,18 +173,14 @@ class Box:
         self.lifeline.throw_if_lost()
         silence = Silence(self)
         self.pulse.add(silence)
-
-        def absent() -> None:
-            # It may only be reconnecting; the pool knows whether it is gone.
-            self.caller.behind(self.inquire())
-
         try:
             return await self.caller.sandbox(
                 self.target,
                 verb,
                 request,
                 heed=self.lifeline.on_lost,
-                on_absent=absent,
+                # It may only be reconnecting; the pool knows whether it is gone.
+                on_absent=lambda: self._behind(self.inquire()),
                 **options,
             )
         except SandmeshError as error:
@@ -224,36 +247,45 @@ class Box:
                 await self._ask_pool(self._unlisted)
             return "away"
 
+    def _behind(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.caller.behind(work)
+
     def waiting_begins(self) -> None:
         self._waiting += 1
 
     def waiting_ends(self) -> None:
         self._waiting -= 1
         if self._waiting == 0:
-            unhear, self._unhear, self._listening = self._unhear, lambda: None, False
+            unhear, self._unhear, self._listening = self._unhear, lambda: None, None
             unhear()
 
     def listen(self) -> None:
         """A handle by id does not know its run, whose holder hears of losses at once: who waits longer asks for it, and
         hears of them too."""
-        if self.run is None and not self._listening:
-            self._listening = True
-            self.caller.behind(self._listen())
+        if self._losses is not None and self._listening is None:
+            self._listening = object()
+            self.caller.behind(self._listen(self._losses, self._listening))
 
-    async def _listen(self) -> None:
-        run = await self._ask_pool(nothing)
-        if run is None or self._waiting == 0:
+    async def _listen(self, losses: Losses, listening: object) -> None:
+        asked_at = time.monotonic()
+        # Where the pool has none such it may have forgotten it: the sandbox itself is asked first.
+        run = await self._ask_pool(lambda: self._behind(self.inquire()))
+        if self._listening is not listening or self.lifeline.error is not None:
             return
-        unhear = await hear_losses(self.caller.link, run, self._heard)
-        if self._waiting == 0:
-            unhear()
-        else:
-            self._unhear()
-            self._unhear = unhear
+        if run is None:
+            self.caller.link.loop.call_later(_LISTEN_AGAIN_S, self._listen_again, losses, listening)
+            return
+        unsure, stop = await losses.follow(run, self.id, asked_at, self._lost)
+        if self._listening is not listening:
+            stop()
+            return
+        self._unhear = stop
+        if unsure:
+            await self._ask_pool(nothing)
 
-    def _heard(self, sandbox: str, reason: str) -> None:
-        if sandbox == self.id:
-            self._lost(reason)
+    def _listen_again(self, losses: Losses, listening: object) -> None:
+        if self._listening is listening and self.caller.link.closed_error is None:
+            self.caller.behind(self._listen(losses, listening))
 
     async def _ask_pool(self, unlisted: Callable[[], None]) -> str | None:
         """Its run, where it lives; a loss goes to the lifeline. ``unlisted`` is called where the pool has none such."""

@@ -12,11 +12,9 @@ from typing import Any
 from ..errors import SandboxLostError
 from .box import Lifeline
 from .caller import Caller
-from .news import hear_losses, loss_of
+from .losses import LOOK_WITHIN_S, ended_of
+from .news import hear_losses
 from .renewal import DEAD_MAN_S, Renewer
-
-# Many trainers that lost the same server are back, and ask, in about the same moment.
-_LOOK_WITHIN_S = 1.0
 
 
 @dataclass
@@ -110,7 +108,7 @@ class Tenure:
         """The connection was lost and is back: of losses meanwhile no event has arrived, and none will."""
         if self._look is not None:
             self._look.cancel()
-        self._look = self._caller.link.loop.call_later(random.uniform(0, _LOOK_WITHIN_S), self._look_at_all)
+        self._look = self._caller.link.loop.call_later(random.uniform(0, LOOK_WITHIN_S), self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._look = None
@@ -121,20 +119,10 @@ class Tenure:
     async def _look_at(self, run: str, state: _Run) -> None:
         """Asks the pool for the run's sandboxes. Of what was held then what it does not list is lost; what was acquired
         since may be missing from what the pool had said by then."""
-        asked_about = list(state.held.values())
-        listed: dict[str, str | None] = {}
-        request = {"run": run}
-        while True:
-            page = await self._caller.pool("list", request)
-            listed.update((view["sandbox"], loss_of(view)) for view in page["sandboxes"])
-            if page.get("next") is None:
-                break
-            request["after"] = page["next"]
-        for held in asked_about:
-            reason = listed.get(held.sandbox, "gone")
+        for sandbox, reason in (await ended_of(self._caller, run, list(state.held))).items():
             # Released, detached or told of as lost meanwhile it is none of ours any more.
-            if reason is not None and state.held.get(held.sandbox) is held:
-                self._lose(state, held.sandbox, reason)
+            if sandbox in state.held:
+                self._lose(state, sandbox, reason)
 
     def _happened(self, run: str, sandbox: str, reason: str) -> None:
         state = self._runs.get(run)
