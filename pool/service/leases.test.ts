@@ -150,6 +150,22 @@ test("a release that is asked again while the removal goes on does not say that 
   ]);
 });
 
+test("a release that is asked again under its id, after all is gone, counts what the first one ended", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  const { sandbox } = await ann.lease();
+  await ann.lease();
+  const [first, ofRun] = [newUuidV7(), newUuidV7()];
+  const one = { released: 1, known: 1 };
+  for (const _ of [1, 2]) expect(await ann.release({ sandbox, id: first })).toEqual(one);
+  // Another release ends nothing more.
+  expect(await ann.release({ sandbox, id: newUuidV7() })).toEqual({ released: 0, known: 1 });
+  for (const _ of [1, 2]) expect(await ann.release({ run: "run-1", id: ofRun })).toEqual(one);
+  // Another tenant's of the same id is another one.
+  const eve = await mesh.caller("eve", "zenith");
+  expect(await eve.release({ run: "run-1", id: ofRun })).toEqual({ released: 0, known: 0 });
+});
+
 test("a removal that fails is tried until it succeeds, and only then is the release answered", async () => {
   await using mesh = await testMesh();
   mesh.provider.script = () => ({ removeFailures: 4 });

@@ -20,6 +20,18 @@ import type { Live, Sandboxes } from "./sandboxes.ts";
 const DEADLINE = "release:";
 const RELEASED = { type: "end", reason: "released", event: "released" } as const;
 
+/** More than come while one that is asked again may be waited for (5 s after the first); 2 MB. */
+const MAX_ASKED = 10_000;
+
+type Release = ReturnType<typeof parse<typeof ReleaseRequest>>;
+
+/** A release that was asked for. */
+interface Asked {
+  /** What is not known to be gone. */
+  all: readonly Live[];
+  readonly answer: { released: number; known?: number };
+}
+
 export class Leases {
   readonly #core: Core;
   readonly #sandboxes: Sandboxes;
@@ -29,6 +41,8 @@ export class Leases {
   /** Releases that wait for the removal: what to do when that takes too long. */
   readonly #releases = new Map<string, () => void>();
   #count = 0;
+  /** By the id of the release; oldest first. */
+  readonly #asked = new Map<string, Asked>();
 
   constructor(core: Core, sandboxes: Sandboxes, runs: Runs, acquires: Acquires, effects: Effects) {
     this.#core = core;
@@ -76,23 +90,31 @@ export class Leases {
   }
 
   release(tenant: string, reply: ReplyTo, body: Uint8Array): void {
-    const { sandbox, lease, run, generation, wait } = parse(ReleaseRequest, body);
-    if (run !== undefined) {
-      this.#releaseRun(tenant, run, reply, wait);
+    const request = parse(ReleaseRequest, body);
+    const { id, wait } = request;
+    const key = id === undefined ? undefined : `${tenant}/${id}`;
+    const earlier = key === undefined ? undefined : this.#asked.get(key);
+    const asked = earlier ?? this.#begin(tenant, request);
+    if (asked === undefined) {
+      ifCurrent(this.#core, () => respond(this.#core, reply, { released: 0, known: 0 }));
       return;
     }
-    if (lease !== undefined && this.#acquires.cancel(tenant, lease)) {
-      respond(this.#core, reply, { released: 0 });
-      return;
-    }
+    if (key !== undefined && earlier === undefined) this.#remember(key, asked);
+    this.#answer(asked, reply, wait);
+  }
+
+  /** Ends what a release names; undefined where there is no such thing. */
+  #begin(tenant: string, { sandbox, lease, run, generation }: Release): Asked | undefined {
+    if (run !== undefined) return this.#releaseRun(tenant, run);
+    if (lease !== undefined && this.#acquires.cancel(tenant, lease))
+      return { all: [], answer: { released: 0 } };
     const live =
       sandbox === undefined
         ? this.#sandboxes.byLease(tenant, lease ?? "")
         : this.#sandboxes.get(sandbox, tenant);
     if (live === undefined) {
       if (lease !== undefined) this.#acquires.forbid(tenant, lease);
-      ifCurrent(this.#core, () => respond(this.#core, reply, { released: 0, known: 0 }));
-      return;
+      return undefined;
     }
     const { generation: current } = live.record;
     if (generation !== undefined && current !== generation) {
@@ -100,10 +122,18 @@ export class Leases {
         sandbox: live.record.sandbox,
       });
     }
-    this.#releaseAll([live], reply, wait);
+    return this.#releaseAll([live]);
   }
 
-  #releaseRun(tenant: string, name: string, reply: ReplyTo, wait: boolean): void {
+  #remember(key: string, asked: Asked): void {
+    this.#asked.set(key, asked);
+    for (const oldest of this.#asked.keys()) {
+      if (this.#asked.size <= MAX_ASKED) return;
+      this.#asked.delete(oldest);
+    }
+  }
+
+  #releaseRun(tenant: string, name: string): Asked {
     // By name, so that a release that is sent again waits for what the first one ended.
     const all = this.#ofRun(tenant, name);
     const run = this.#runs.get(tenant, name);
@@ -111,7 +141,7 @@ export class Leases {
       this.#cancelWaiting(run, new CanceledError(`run ${name} was released`));
       this.#runs.drop(run);
     }
-    this.#releaseAll(all, reply, wait);
+    return this.#releaseAll(all);
   }
 
   /** All that are not gone. */
@@ -128,8 +158,8 @@ export class Leases {
     for (const id of [...run.waiting]) this.#acquires.cancel(run.record.tenant, id, error);
   }
 
-  /** Ends `all`, and answers when they are gone (or now, where `wait` is false). */
-  #releaseAll(all: readonly Live[], reply: ReplyTo, wait: boolean): void {
+  /** Ends `all`. */
+  #releaseAll(all: readonly Live[]): Asked {
     let released = 0;
     for (const live of all) {
       const { state, end } = live.record;
@@ -139,12 +169,20 @@ export class Leases {
       released++;
       this.#sandboxes.apply(live, RELEASED);
     }
+    return { all, answer: { released, known: all.length } };
+  }
+
+  /** Answers when all are gone, or now, where `wait` is false. */
+  #answer(asked: Asked, reply: ReplyTo, wait: boolean): void {
+    const { all, answer } = asked;
     const key = `${DEADLINE}${++this.#count}`;
     let left = all.length;
     const finish = (): void => {
+      // They are not held for those who ask again.
+      asked.all = [];
       if (wait && this.#releases.delete(key)) {
         this.#core.deadlines.clear(key);
-        respond(this.#core, reply, { released, known: all.length });
+        respond(this.#core, reply, answer);
       }
     };
     if (wait) {
@@ -153,6 +191,10 @@ export class Leases {
         respondError(this.#core, reply, new ProviderError(error));
       });
       this.#core.deadlines.set(key, this.#core.now() + this.#core.limits.releaseAnswerMs);
+    } else {
+      // The duty is the pool's once it is written.
+      const written = Promise.all(all.map((live) => live.tail));
+      void written.then(() => respond(this.#core, reply, answer));
     }
     if (left === 0) finish();
     for (const live of all) {
@@ -160,14 +202,6 @@ export class Leases {
         if (--left === 0) finish();
       });
     }
-    if (!wait) this.#whenTaken(all, reply, released);
-  }
-
-  /** The duty is the pool's once it is written. */
-  #whenTaken(all: readonly Live[], reply: ReplyTo, released: number): void {
-    void Promise.all(all.map((live) => live.tail)).then(() =>
-      respond(this.#core, reply, { released, known: all.length }),
-    );
   }
 
   /** A run's lease is over: all that it has, and all that it waits for. */

@@ -142,6 +142,22 @@ describe("who has a sandbox by its id alone, and asks nothing", () => {
 
 const VIEW = { generation: 1, image: "host", provider: "played", age_ms: 1 };
 
+test("a release whose answer is lost counts what it has ended, and finds that it was there", async () => {
+  await using pool = await testMesh();
+  await using way = await cuttable(pool.server.port);
+  await using mesh = await connectTo(pool.server, { url: way.url });
+  await using other = await connectTo(pool.server);
+  pool.provider.script = () => ({ removeFailures: 20 });
+  await mesh.acquireMany(2, { ...SPEC, run: "r" });
+  const releasing = mesh.release({ run: "r" }, { mustExist: true });
+  const isEnding = async () => (await other.list({ run: "r" })).every(({ state }) => state === "releasing");
+  await until("it has begun", isEnding);
+  const blocked = way.block();
+  await until("all is gone", () => pool.provider.made.size === 0);
+  blocked.open();
+  expect(await releasing).toBe(2);
+}, 60_000);
+
 /** A pool that grants what is asked for, and whose lists the test answers. */
 async function grantingPool(server: TestServer) {
   const pool = await server.pool();

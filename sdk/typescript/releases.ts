@@ -3,6 +3,7 @@ import {
   CanceledError,
   ConnectionError,
   type Grant,
+  newUuidV7,
   SANDBOX_PREFIX,
   UUID_V7_PATTERN,
 } from "../../broker/contract/index.ts";
@@ -47,7 +48,9 @@ export async function release(caller: Caller, pulse: Pulse, order: Order): Promi
   pulse.add(waiting);
   try {
     while (caller.link.gone !== undefined && Date.now() - began < LEAST_MS) await pause(LOOK_MS);
-    return await caller.pool("release", order, { timeoutMs: RELEASE_TIMEOUT_MS, signal: away.signal });
+    // Asked again, its answer counts what the first one ended.
+    const request = { ...order, id: newUuidV7() };
+    return await caller.pool("release", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal: away.signal });
   } catch (error) {
     const gone = error instanceof ConnectionError && error.reason === "server_gone";
     if (!(gone || (error instanceof CanceledError && away.signal.aborted))) throw error;

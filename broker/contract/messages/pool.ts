@@ -93,6 +93,9 @@ export const ReleaseRequest = v.pipe(
     ),
     run: v.optional(RunId),
     wait: v.optional(v.boolean(), true),
+    id: v.optional(
+      v.pipe(CommandId, v.description("Asked again under the same one, it is counted as the first time")),
+    ),
   }),
   v.check(
     (r) => [r.sandbox, r.lease, r.run].filter((x) => x !== undefined).length === 1,

@@ -277,6 +277,8 @@ class Mesh:
         named = {"sandbox": sandbox, "lease": lease, "run": run}
         request = {name: value for name, value in named.items() if value is not None} | {"wait": wait}
         check_arguments("pool.release.request", request)
+        # Asked again, its answer counts what the first one ended.
+        request["id"] = new_uuid7()
         ours = self._tenure.named(sandbox, lease, run)
         # The word of its end may come long before it is gone: who closes, or ends, meanwhile waits for it there.
         for held in ours:
