@@ -62,7 +62,7 @@ export function localSettings(paths: HomePaths, nats: string) {
     stateDir: paths.local,
     daemonDir: DAEMON_DIR,
     natsUrl: nats,
-    // The mesh's own keys and credentials are nothing for a sandbox that sees this machine's files.
-    hide: [paths.home],
+    // The mesh's own keys and credentials are nothing for a sandbox, wherever on this machine the folders may lie.
+    hide: [paths.home, paths.nats, paths.pool, paths.logs],
   };
 }

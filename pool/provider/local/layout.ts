@@ -5,14 +5,12 @@ import { readdir, readFile } from "node:fs/promises";
 import { isAbsolute, join, normalize } from "node:path";
 import * as v from "valibot";
 import { InvalidRequestError } from "../../../broker/contract/index.ts";
+import { realPath } from "../../../broker/credentials/real-path.ts";
 
 /** Where the daemon, the relay's socket and nothing else stand inside a sandbox. */
 export const INSIDE = "/.sandmesh";
 /** A sandbox's folder while it is removed. No id has this character. */
 export const REMOVING = "~";
-
-/** A unix socket's path has at most 107; the longest below it is `/relay/control.sock`. */
-const MAX_STATE_PATH_BYTES = 107 - "/relay/control.sock".length;
 
 /** What create writes first. */
 export const Meta = v.object({
@@ -39,6 +37,7 @@ export const Exit = v.object({
 export type Exit = v.InferOutput<typeof Exit>;
 
 export class Layout {
+  /** The folder itself, whatever links lead there. */
   readonly stateDir: string;
   /** In the source of each mount and in the name of each cgroup, so that what is left can be found without files. */
   readonly mark: string;
@@ -53,18 +52,12 @@ export class Layout {
         field: "stateDir",
       });
     }
-    if (Buffer.byteLength(stateDir) > MAX_STATE_PATH_BYTES) {
-      throw new InvalidRequestError(
-        `the state folder's path may have ${MAX_STATE_PATH_BYTES} bytes, since sockets lie below it: ${stateDir}`,
-        { field: "stateDir" },
-      );
-    }
-    this.stateDir = stateDir;
-    this.mark = `sandmesh-${createHash("sha256").update(stateDir).digest("hex").slice(0, 12)}`;
-    this.sandboxes = join(stateDir, "sandboxes");
-    this.exits = join(stateDir, "exits");
-    this.relay = join(stateDir, "relay");
-    this.layers = join(stateDir, "layers");
+    this.stateDir = realPath(stateDir);
+    this.mark = `sandmesh-${createHash("sha256").update(this.stateDir).digest("hex").slice(0, 12)}`;
+    this.sandboxes = join(this.stateDir, "sandboxes");
+    this.exits = join(this.stateDir, "exits");
+    this.relay = join(this.stateDir, "relay");
+    this.layers = join(this.stateDir, "layers");
   }
 
   make(): void {

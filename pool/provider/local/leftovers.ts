@@ -21,7 +21,7 @@ export async function leftovers(stateDir: string): Promise<Leftovers> {
     namesIn(layout.sandboxes),
     namesIn(layout.exits),
     namesIn(layout.relay),
-    findMarked(layout.mark, stateDir),
+    findMarked(layout.mark, layout.stateDir),
     new Cgroups(layout.mark).names(),
   ]);
   const services = marked.pids.filter(isService).length;

@@ -8,7 +8,8 @@ import type { ImageConfig, ResolvedImage } from "./image/image.ts";
 import type { Plan } from "./launch/launcher.ts";
 import { INSIDE, type Layout } from "./layout.ts";
 import { SANDBOX_SOCKET } from "./relay/relay-process.ts";
-import { realFolder } from "./spec.ts";
+import type { Secrets } from "./secrets.ts";
+import { volumesOf } from "./spec.ts";
 
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -25,11 +26,11 @@ export interface PlanInput {
   daemonDir: string;
   /** As seen inside. */
   daemonArgv: string[];
-  hide: readonly string[];
+  secrets: Secrets;
   isolation: string[];
 }
 
-/** Throws UnsupportedError where the image has no entrypoint to start. */
+/** Throws UnsupportedError where the image has no entrypoint to start, InvalidRequestError where a volume cannot be. */
 export function makePlan(input: PlanInput): Plan {
   const { layout, request, image, root } = input;
   const { sandbox, spec } = request;
@@ -47,6 +48,7 @@ export function makePlan(input: PlanInput): Plan {
     max_life_ms: request.maxLifeMs,
     userns: !root,
     lowers: image.lowers,
+    image_identity: image.identity,
     split: host && !root,
     fresh: host,
     network,
@@ -59,12 +61,8 @@ export function makePlan(input: PlanInput): Plan {
     disk_bytes: input.diskBytes ?? null,
     shm_bytes: input.shmBytes,
     own,
-    volumes: (spec.volumes ?? []).map((v, i) => ({
-      source: realFolder(v.source) ?? v.source,
-      target: v.mount_path,
-      field: `spec.volumes.${i}.mount_path`,
-    })),
-    hidden: host ? [layout.stateDir, ...input.hide] : [],
+    volumes: volumesOf(spec, input.secrets),
+    hidden: host ? [...input.secrets.paths()] : [],
     etc: etcOf(sandbox, network),
     // As container engines do: the working folder is there, also where the image has none of that name.
     make_folders: workingFolders(image.config, spec.cwd),

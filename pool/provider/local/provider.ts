@@ -25,6 +25,7 @@ import { endLaunchers, findMarked, killAll } from "./processes.ts";
 import { parseAddress } from "./relay/address.ts";
 import { RelayClient } from "./relay/relay.ts";
 import { removeSandbox } from "./removal.ts";
+import { Secrets } from "./secrets.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
 import { standingOf } from "./standing.ts";
 
@@ -42,7 +43,7 @@ export interface LocalOptions {
   daemonArgv?: string[];
   /** host:port of NATS, as this machine reaches it. */
   natsUrl: string;
-  /** Folders and files of the machine that a sandbox of image `host` shall not see, beside the state folder. */
+  /** Folders of the machine that no sandbox shall see, as image, as volume or in image `host`, beside the state folder. */
   hide?: readonly string[];
   /** The limits of a sandbox that asks for none; left out: by the machine (limits.ts). */
   defaults?: Partial<DefaultLimits>;
@@ -66,6 +67,7 @@ class Local implements LocalProvider {
   readonly #options: LocalOptions;
   readonly #layout: Layout;
   readonly #cgroups: Cgroups;
+  readonly #secrets: Secrets;
   readonly #images: Images;
   readonly #launcher: Launcher;
   readonly #relay: RelayClient;
@@ -88,9 +90,10 @@ class Local implements LocalProvider {
     } catch (error) {
       throw providerFault(error, `${layout.stateDir} cannot be the provider's folder`);
     }
+    this.#secrets = new Secrets([layout.stateDir, ...(options.hide ?? [])]);
     this.#cgroups = new Cgroups(layout.mark);
     this.#limits = new Limits(this.#cgroups.enforced, this.#root, options.defaults);
-    this.#images = new Images(layout.stateDir, layout.layers);
+    this.#images = new Images(this.#secrets, layout.layers);
     this.#launcher = new Launcher(layout.stateDir);
     const onRestart = () => options.log.warn({}, "the relay had ended and was started again");
     const onUnanswered = () => options.log.warn({}, "the relay does not answer and is killed");
@@ -118,7 +121,7 @@ class Local implements LocalProvider {
   }
 
   async validate(spec: SandboxSpec): Promise<void> {
-    refuseUnsupported(spec, this.#layout.stateDir);
+    refuseUnsupported(spec, this.#secrets);
     await this.#images.check(spec.image);
   }
 
@@ -149,7 +152,7 @@ class Local implements LocalProvider {
 
   async #create(request: CreateRequest, signal: AbortSignal): Promise<Created> {
     const { sandbox, spec } = request;
-    refuseUnsupported(spec, this.#layout.stateDir);
+    refuseUnsupported(spec, this.#secrets);
     await this.#adopted;
     await this.#removing.get(sandbox);
     const existing = await this.#existing(sandbox);
@@ -173,7 +176,7 @@ class Local implements LocalProvider {
         root: this.#root,
         daemonDir,
         daemonArgv: daemonArgv ?? [`${INSIDE}/daemon/${DAEMON_PROGRAM}`],
-        hide: this.#options.hide ?? [],
+        secrets: this.#secrets,
         isolation: this.notIsolated(spec),
       });
       const launched = await this.#launcher.launch(plan);

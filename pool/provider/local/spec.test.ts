@@ -5,12 +5,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { check, SandboxSpec } from "../../../broker/contract/index.ts";
 import { createLocalProvider } from "./provider.ts";
+import { Secrets } from "./secrets.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
 import { requestFor, signal } from "./testing.ts";
 
 const refuse = (wish: object): unknown => {
   try {
-    refuseUnsupported(check(SandboxSpec, { image: "host", ...wish }), "/var/lib/sandmesh");
+    refuseUnsupported(check(SandboxSpec, { image: "host", ...wish }), new Secrets(["/var/lib"]));
     return undefined;
   } catch (error) {
     return error;

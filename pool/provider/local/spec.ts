@@ -1,10 +1,11 @@
 // What of a spec this provider can do, decided before anything is made.
-import { realpathSync, statSync } from "node:fs";
 import { isAbsolute, normalize } from "node:path";
 import { InvalidRequestError, type SandboxSpec, UnsupportedError } from "../../../broker/contract/index.ts";
 import type { Controller } from "./cgroups.ts";
 import { checkDisk } from "./disk.ts";
+import type { Plan } from "./launch/launcher.ts";
 import { INSIDE } from "./layout.ts";
+import type { Secrets } from "./secrets.ts";
 
 /** What this process and machine can do. */
 export interface Abilities {
@@ -21,7 +22,7 @@ const NEVER: readonly [keyof SandboxSpec, string][] = [
 ];
 
 /** Throws UnsupportedError or InvalidRequestError, naming the field. */
-export function refuseUnsupported(spec: SandboxSpec, stateDir: string): void {
+export function refuseUnsupported(spec: SandboxSpec, secrets: Secrets): void {
   for (const [field, why] of NEVER) {
     const wish = spec[field];
     if (wish === undefined || (Array.isArray(wish) && wish.length === 0)) continue;
@@ -34,14 +35,21 @@ export function refuseUnsupported(spec: SandboxSpec, stateDir: string): void {
     });
   }
   checkDisk(spec);
-  for (const [i, volume] of (spec.volumes ?? []).entries())
-    checkVolume(volume, `spec.volumes.${i}`, stateDir);
+  volumesOf(spec, secrets);
 }
+
+/** The spec's, as they were looked at. Throws InvalidRequestError. */
+export const volumesOf = ({ volumes = [] }: SandboxSpec, secrets: Secrets): Plan["volumes"] =>
+  volumes.map((volume, i) => checkVolume(volume, `spec.volumes.${i}`, secrets));
 
 type Volume = NonNullable<SandboxSpec["volumes"]>[number];
 const TAKEN = ["/proc", "/sys", "/dev", INSIDE];
 
-function checkVolume({ source, mount_path: target }: Volume, field: string, stateDir: string): void {
+function checkVolume(
+  { source, mount_path: target }: Volume,
+  field: string,
+  secrets: Secrets,
+): Plan["volumes"][number] {
   const refuse = (which: string, why: string): never => {
     throw new InvalidRequestError(`${field}.${which} ${why}`, { field: `${field}.${which}` });
   };
@@ -51,19 +59,10 @@ function checkVolume({ source, mount_path: target }: Volume, field: string, stat
   if (TAKEN.some((path) => `${target}/`.startsWith(`${path}/`)))
     refuse("mount_path", `${target} is the sandbox's own`);
   if (!isAbsolute(source)) refuse("source", `must be an absolute path of a folder, not ${source}`);
-  const real = realFolder(source) ?? refuse("source", `${source} is not a folder`);
-  if (`${stateDir}/`.startsWith(real === "/" ? "/" : `${real}/`) || real.startsWith(`${stateDir}/`)) {
-    refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
-  }
-}
-
-export function realFolder(path: string): string | undefined {
-  try {
-    const real = realpathSync(path);
-    return statSync(real).isDirectory() ? real : undefined;
-  } catch {
-    return undefined;
-  }
+  const found = secrets.look(source);
+  if (found?.kind !== "folder") return refuse("source", `${source} is not a folder`);
+  if (found.isSecret) refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
+  return { source, identity: found.identity, target, field };
 }
 
 /** What a sandbox of this spec (with the default limits) shares with others, in words. */

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { ImageError, ProviderError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
 import { namesIn } from "../layout.ts";
 import { findPython } from "../python.ts";
+import type { Secrets } from "../secrets.ts";
 
 const FORMS =
   "`host` (this machine's root file system), an absolute path to a root file system folder, to an OCI layout (folder or tar) or to a docker-archive tar (`docker save`); PATH#NAME where it holds several";
@@ -45,10 +46,21 @@ export interface ResolvedImage {
   kind: "host" | "folder" | "layers";
   /** Topmost first. */
   lowers: string[];
+  /** Of a folder: of what was looked at (places.ts). */
+  identity: string | null;
   config: ImageConfig;
 }
 
 const NO_CONFIG: ImageConfig = { Env: [], User: "", WorkingDir: "", Entrypoint: [], Cmd: [] };
+
+interface Image {
+  path: string;
+  /** Of several in it, which. */
+  ref: string;
+  archive: boolean;
+  version: string;
+  identity: string;
+}
 
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 const hexOf = (digest: string): string => digest.slice("sha256:".length);
@@ -57,12 +69,12 @@ const hexOf = (digest: string): string => digest.slice("sha256:".length);
  * below it (attributes of folders that it does not name, a hard link's file), once for each such, `on-…`. */
 export class Images {
   readonly #layersDir: string;
-  readonly #stateDir: string;
+  readonly #secrets: Secrets;
   readonly #described = new Map<string, Promise<Described>>();
   readonly #unpacking = new Map<string, Promise<string>>();
 
-  constructor(stateDir: string, layersDir: string) {
-    this.#stateDir = stateDir;
+  constructor(secrets: Secrets, layersDir: string) {
+    this.#secrets = secrets;
     this.#layersDir = layersDir;
   }
 
@@ -75,9 +87,9 @@ export class Images {
 
   /** The image's folders; unpacks layers that were never used before (seconds for a large one). */
   async resolve(image: string): Promise<ResolvedImage> {
-    if (image === "host") return { kind: "host", lowers: ["/"], config: NO_CONFIG };
-    const { path, ref, archive, version } = await this.#find(image);
-    if (!archive) return { kind: "folder", lowers: [path], config: NO_CONFIG };
+    if (image === "host") return { kind: "host", lowers: ["/"], identity: null, config: NO_CONFIG };
+    const { path, ref, archive, version, identity } = await this.#find(image);
+    if (!archive) return { kind: "folder", lowers: [path], identity, config: NO_CONFIG };
     const { config, layers } = await this.#describe(path, ref, version);
     // Topmost first. An image may name one layer twice (an empty one), overlay may not: the upper one counts.
     let lowers: string[] = [];
@@ -87,10 +99,10 @@ export class Images {
       const folder = await this.#layer(path, { ...layer, chain }, lowers);
       lowers = [folder, ...lowers.filter((lower) => lower !== folder)];
     }
-    return { kind: "layers", lowers, config };
+    return { kind: "layers", lowers, identity: null, config };
   }
 
-  async #find(image: string): Promise<{ path: string; ref: string; archive: boolean; version: string }> {
+  async #find(image: string): Promise<Image> {
     const fault = (why: string) =>
       new ImageError(`image ${image}: ${why}. Here it may be ${FORMS}.`, { field: "spec.image" });
     if (!isAbsolute(image)) {
@@ -109,21 +121,19 @@ export class Images {
     const real = await realpath(path).catch(() => undefined);
     const info = real === undefined ? undefined : await stat(real).catch(() => undefined);
     if (real === undefined || info === undefined) throw fault("no such file or folder");
-    if (
-      `${this.#stateDir}/`.startsWith(`${real === "/" ? "" : real}/`) ||
-      real.startsWith(`${this.#stateDir}/`)
-    ) {
-      throw fault("that folder is, holds or lies in the mesh's own state folder");
-    }
+    const found = this.#secrets.look(path);
+    if (found === undefined) throw fault("no such file or folder");
+    if (found.isSecret) throw fault("that folder is, holds or lies in the mesh's own state folder");
+    const { identity } = found;
     const versionOf = ({ ino, mtimeMs, size }: Stats) => `${ino}:${mtimeMs}:${size}`;
-    if (info.isFile()) return { path: real, ref, archive: true, version: versionOf(info) };
+    if (info.isFile()) return { path: real, ref, archive: true, version: versionOf(info), identity };
     if (!info.isDirectory()) throw fault("neither a file nor a folder");
     const names = await namesIn(real);
     if (names.length === 0) throw fault("an empty folder");
-    if (!names.includes("oci-layout")) return { path: real, ref, archive: false, version: "" };
+    if (!names.includes("oci-layout")) return { path: real, ref, archive: false, version: "", identity };
     // Tools write a layout's index anew in its place, which its folder does not show.
     const index = await stat(join(real, "index.json")).catch(() => info);
-    return { path: real, ref, archive: true, version: versionOf(index) };
+    return { path: real, ref, archive: true, version: versionOf(index), identity };
   }
 
   #describe(path: string, ref: string, version: string): Promise<Described> {

@@ -10,6 +10,7 @@ import signal
 import stat
 
 import kernel as k
+import outside as o
 from refused import Refused, blaming
 from root import OLD, OWN, make_root
 from user import become, usable
@@ -21,8 +22,11 @@ HARMLESS = k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC
 
 
 def need_folder(path):
-    """A folder of the image's that something is mounted on."""
-    with blaming("image", "spec.image", f"its {path} is not a folder, and no link to one"):
+    """A folder of the image's that something is mounted on. No link: it may lead to what is mounted before or after, or out
+    of the sandbox, by OLD."""
+    if os.path.islink(path):
+        raise Refused("image", "spec.image", f"its {path} is not a folder, but a link")
+    with blaming("image", "spec.image", f"its {path} is not a folder"):
         os.makedirs(path, exist_ok=True)
 
 
@@ -46,10 +50,11 @@ def enter(plan):
 
 def bind(source, target, flags):
     """`flags` beside MS_BIND need a second mount(2). In a user namespace the source's own flags are locked, and must
-    be named again."""
+    be named again. Of what is mounted below the source, too; before Linux 5.12 that keeps its own."""
     k.mount(source, target, None, k.MS_BIND | k.MS_REC)
     locked = os.statvfs(target).f_flag & (k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC | k.MS_RDONLY)
     k.mount(None, target, None, k.MS_BIND | k.MS_REMOUNT | flags | locked)
+    k.set_flags_below(target, flags)
 
 
 def mount_proc(plan):
@@ -66,14 +71,14 @@ def mount_proc(plan):
             bind(f"/proc/{name}", f"/proc/{name}", HARMLESS | k.MS_RDONLY)
 
 
-def mount_dev(plan):
+def mount_dev(plan, outside):
     need_folder("/dev")
     k.mount("dev", "/dev", "tmpfs", k.MS_NOSUID, "mode=755,size=64k")
     os.umask(0)
     for name, (major, minor) in NODES.items():
         if plan["userns"]:
             os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
-            k.mount(f"{OLD}/dev/{name}", f"/dev/{name}", None, k.MS_BIND)
+            k.mount(outside.source(f"/dev/{name}"), f"/dev/{name}", None, k.MS_BIND)
         else:
             os.mknod(f"/dev/{name}", 0o666 | stat.S_IFCHR, os.makedev(major, minor))
     os.umask(0o022)
@@ -88,7 +93,7 @@ def mount_dev(plan):
     k.mount("mqueue", "/dev/mqueue", "mqueue", HARMLESS)
 
 
-def mount_sys(plan):
+def mount_sys(plan, outside):
     need_folder("/sys")
     if plan["userns"] and plan["network"] == "host":
         return  # a sysfs of one's own needs a network namespace of one's own
@@ -102,14 +107,14 @@ def mount_sys(plan):
         k.mount("cgroup", "/sys/fs/cgroup", "tmpfs", HARMLESS, "mode=755,size=64k")
     for source, target in plan["cgroup_views"].items():
         os.makedirs(target, exist_ok=True)
-        bind(OLD + source, target, HARMLESS | k.MS_RDONLY)
+        bind(outside.source(source), target, HARMLESS | k.MS_RDONLY)
 
 
-def mount_own(plan):
+def mount_own(plan, outside):
     for name, source in plan["own"].items():
         os.mkdir(f"{OWN}/{name}")
-        bind(OLD + source, f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
-    mount_volumes(plan["volumes"])
+        bind(outside.source(source), f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+    mount_volumes(plan["volumes"], outside)
     for path in plan["hidden"]:
         if os.path.isdir(path):
             k.mount("hidden", path, "tmpfs", HARMLESS | k.MS_RDONLY, "mode=000,size=0")
@@ -117,19 +122,28 @@ def mount_own(plan):
             k.mount("/dev/null", path, None, k.MS_BIND)
 
 
-def mount_volumes(volumes):
+def own_target(volume):
+    """By the image's links, or another volume's, it may be another than spec.ts has looked at."""
+    real = os.path.realpath(volume["target"])
+    if real == "/" or any(os.path.commonpath([real, path]) == path for path in ("/proc", "/sys", "/dev", OWN)):
+        field = f"{volume['field']}.mount_path"
+        raise Refused("request", field, f"{volume['target']} leads to {real}, which is the sandbox's own")
+
+
+def mount_volumes(volumes, outside):
     """By path, parents first, in whatever order they were asked for: one that comes later would cover what lies in it."""
     for volume in sorted(volumes, key=lambda v: os.path.realpath(v["target"])):
         target = volume["target"]
+        own_target(volume)
         why = f"{target} cannot be mounted on: there is no such folder, and none can be made there"
-        with blaming("request", volume["field"], why):
+        with blaming("request", f"{volume['field']}.mount_path", why):
             os.makedirs(target, exist_ok=True)
-        bind(OLD + volume["source"], target, k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
+        bind(outside.source(volume["source"]), target, k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
     for volume in volumes:
         # Two paths that are one by the image's links, or by another volume's.
-        shown = os.path.lexists(volume["target"]) and os.path.samefile(volume["target"], OLD + volume["source"])
-        if not shown:
-            raise Refused("request", volume["field"], f"{volume['target']} is covered by another volume")
+        if not outside.is_at(volume["target"], volume["source"]):
+            field = f"{volume['field']}.mount_path"
+            raise Refused("request", field, f"{volume['target']} is covered by another volume")
 
 
 def write_names(plan):
@@ -163,18 +177,19 @@ def open_groups(plan):
     descriptors by /proc/self/fd."""
     if plan["cgroup_commands"] is None:
         return None
-    folder = os.open(OLD + plan["cgroup_commands"], os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(plan["cgroup_commands"], os.O_RDONLY | os.O_DIRECTORY)
     return folder, k.alone(folder)
 
 
 def make_world(plan):
     """Returns what open_groups does."""
-    make_root(plan)
-    mount_dev(plan)
-    mount_proc(plan)
-    mount_sys(plan)
-    mount_own(plan)
+    outside = o.open_all(plan, [f"/dev/{name}" for name in NODES] if plan["userns"] else [])
     groups = open_groups(plan)
+    make_root(plan, outside)
+    mount_dev(plan, outside)
+    mount_proc(plan)
+    mount_sys(plan, outside)
+    mount_own(plan, outside)
     k.unmount_detached(OLD)
     os.rmdir(OLD)
     k.mount(None, OWN, None, k.MS_REMOUNT | k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, "mode=755,size=64k")

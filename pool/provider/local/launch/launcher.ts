@@ -19,6 +19,8 @@ export interface Plan {
   userns: boolean;
   /** Overlay's lower folders, topmost first. */
   lowers: string[];
+  /** Of a folder that is the image: of what was looked at (places.ts). */
+  image_identity: string | null;
   /** One overlay for each top-level folder. */
   split: boolean;
   /** Give /tmp and /run new, empty ones. */
@@ -39,8 +41,8 @@ export interface Plan {
   shm_bytes: number;
   /** Name below /.sandmesh → folder, read-only. */
   own: Record<string, string>;
-  /** `field`: of the spec, where the target is named. */
-  volumes: { source: string; target: string; field: string }[];
+  /** `identity`: of the source that was looked at; `field`: of the spec, where source and target are named. */
+  volumes: { source: string; identity: string; target: string; field: string }[];
   /** Covered by something empty, inside. */
   hidden: string[];
   /** Files of /etc, by name. */

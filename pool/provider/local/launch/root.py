@@ -40,7 +40,7 @@ def make_disk(size):
     run_tool("mount", "-n", "-t", "ext4", "-o", "loop,noatime,nodev", "disk.img", "disk")
 
 
-def make_root(plan):
+def make_root(plan, outside):
     os.chdir(plan["folder"])
     base = ""
     if plan["disk_bytes"] is not None:
@@ -50,7 +50,7 @@ def make_root(plan):
     os.makedirs("lower", exist_ok=True)
     lowers = shown(plan)
     for i, lower in enumerate(lowers):
-        os.symlink(lower, f"lower/{i}")
+        os.symlink(lower if plan["image_identity"] is None else outside.here(lower), f"lower/{i}")
     for d in (upper, work, "root"):
         os.makedirs(d, mode=0o755, exist_ok=True)
     os.chmod(upper, 0o755)
