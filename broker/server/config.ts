@@ -26,7 +26,11 @@ export interface ServerSettings {
   cluster?: ClusterSettings | undefined;
 }
 
-/** JSON is a subset of what nats-server reads. The memory resolver holds the accounts; a change of them (a
+/** Of JSON's escapes nats-server knows all but these, which a path may need; its own are by bytes. */
+const forNats = (whole: string, letter: string): string =>
+  ({ b: "\\x08", f: "\\x0c" })[letter] ?? whole.replace(/^\\u00/, "\\x");
+
+/** JSON is, but for some escapes, a subset of what nats-server reads. The memory resolver holds the accounts; a change of them (a
  * revocation) is a new file and a reload. */
 export function formatConfig(settings: ServerSettings): string {
   const { host, port, stateDir, monitorPort, tls, jwts, cluster } = settings;
@@ -60,5 +64,5 @@ export function formatConfig(settings: ServerSettings): string {
     resolver: "MEMORY",
     resolver_preload: { [jwts.accountKey]: jwts.account, [jwts.systemKey]: jwts.system },
   };
-  return `${JSON.stringify(config, null, 2)}\n`;
+  return `${JSON.stringify(config, null, 2).replace(/\\(u00..|.)/g, forNats)}\n`;
 }

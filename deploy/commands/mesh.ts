@@ -56,7 +56,7 @@ export function addUp(program: Command): void {
   hereOnly(program.command("up"))
     .summary("start a mesh on this machine")
     .description(
-      "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL and a credentials file, and makes it the default of all commands and SDKs.",
+      "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL and a credentials file, and makes it the default of all commands and SDKs. Its state is in SANDMESH_HOME, or else in $XDG_STATE_HOME/sandmesh, or ~/.local/state/sandmesh: `config` prints which.",
     )
     .option("--port <n>", "of nats-server; default the last one, or a free one", parsePort)
     .option("--provider <name>", "local or simulated (again for more)", collectProvider)

@@ -229,18 +229,22 @@ class Mesh {
     await endLocal(this.#paths, this.#log).catch((error) => {
       this.#log.error({ error: toSandmeshError(error).message }, "could not end the local provider");
     });
-    const onMachine = await leftBehind(this.#paths);
-    const left: Left = { ...onMachine, leases };
+    const onMachine = await leftBehind(this.#paths).catch((error) => {
+      this.#log.error({ error: toSandmeshError(error).message }, "could not count what is left");
+    });
     await this.#server?.stop();
-    this.#log.info(left, "down");
+    this.#log.info({ ...onMachine, leases }, "down");
     const { home } = this.#paths;
     if (removed) {
       // What ending it has made anew. Another mesh's home it is not yet.
       if (claimOf(this.#paths) === "nobody's") this.#remove(home);
       return;
     }
-    if (this.#orphaned && this.#options.temporary && nothingLeft(onMachine)) return this.#remove(home);
-    writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
+    if (onMachine !== undefined) {
+      if (this.#orphaned && this.#options.temporary && nothingLeft(onMachine)) return this.#remove(home);
+      const left: Left = { ...onMachine, leases };
+      writePrivate(join(home, "down.json"), `${JSON.stringify(left)}\n`);
+    }
     for (const file of endsWithMesh(this.#paths)) this.#remove(file);
   }
 
@@ -293,7 +297,9 @@ if (import.meta.main) {
     const address = await mesh.start();
     process.stdout.write(`${JSON.stringify(address)}\n`);
   } catch (error) {
-    await mesh.stop();
-    fail(toSandmeshError(error).message);
+    const { message } = toSandmeshError(error);
+    // What cannot be ended either does not hide why it did not start.
+    await mesh.stop().catch((also) => process.stderr.write(`${toSandmeshError(also).message}\n`));
+    fail(message);
   }
 }

@@ -11,6 +11,7 @@ import {
   PermissionDeniedError,
   wordsOf,
 } from "../../broker/contract/index.ts";
+import { realPath } from "../../broker/credentials/real-path.ts";
 import { PoolConfig } from "../../pool/config.ts";
 import { needDaemon, removeEmptyGroups } from "../../pool/provider/local/index.ts";
 import { killAll } from "../../pool/provider/local/processes.ts";
@@ -59,13 +60,14 @@ function readAddress(paths: HomePaths): MeshAddress | undefined {
  * built, ConnectionError with what the log says. */
 export async function up(home: string, options: UpOptions = {}): Promise<MeshAddress & { already: boolean }> {
   checkPoolSettings(options.pool ?? {});
-  const paths = makeHome(home);
+  // By one name, whatever links lead there: by it the mesh's processes are found, and its files kept from sandboxes.
+  const paths = makeHome(realPath(home));
   const there = await addressOfOther(paths);
   if (there !== undefined) return { ...there, already: true };
   if (options.providers?.includes("local") ?? true) needDaemon(DAEMON_DIR, "no mesh was started");
   const logFile = join(paths.logs, "supervisor.log");
   const log = openSync(logFile, "a", 0o600);
-  const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), home], {
+  const child = Bun.spawn([process.execPath, join(import.meta.dir, "supervisor.ts"), paths.home], {
     env: { ...process.env, SANDMESH_UP: JSON.stringify(options) },
     stdio: [options.owned ? "pipe" : "ignore", "pipe", log],
     detached: true,
@@ -80,7 +82,7 @@ export async function up(home: string, options: UpOptions = {}): Promise<MeshAdd
     // Of several at once one starts it, and all have it.
     const other = await addressOfOther(paths);
     if (other !== undefined) return { ...other, already: true };
-    throw fullDisk(home) ?? new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
+    throw fullDisk(paths.home) ?? new ConnectionError(`the mesh did not start: ${lastLine(logFile)}`);
   }
   return { ...address.output, already: false };
 }
@@ -143,7 +145,7 @@ async function firstLine(stream: ReadableStream<Uint8Array>, limitMs: number): P
  * and nothing is left of one, PermissionDeniedError where it is another user's, ConflictError where `home` is a copy of
  * another mesh's. */
 export async function down(home: string): Promise<Left> {
-  const paths = homePaths(home);
+  const paths = homePaths(realPath(home));
   // One whose files were removed is found by its arguments.
   const supervisor = runningSupervisor(paths) ?? unnamedSupervisor(paths);
   if (supervisor === undefined) return clearAfterDeath(paths);

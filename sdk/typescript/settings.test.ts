@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { CanceledError } from "../../broker/contract/index.ts";
+import { CanceledError, InvalidRequestError } from "../../broker/contract/index.ts";
 import vectors from "../../broker/contract/vectors/credentials.json";
 import { connect } from "./connect.ts";
 import { NoMeshError } from "./errors.ts";
@@ -108,4 +108,11 @@ test("a credential or a CA without end is refused by name, and does not fill the
 test("the home folder follows the environment", () => {
   expect(meshFilePath({ SANDMESH_HOME: "/a" })).toBe("/a/mesh.json");
   expect(meshFilePath({ XDG_STATE_HOME: "/b" })).toBe("/b/sandmesh/mesh.json");
+});
+
+test("the home is the folder itself, whatever links lead there, and is named in UTF-8", () => {
+  symlinkSync("real", join(home, "link"));
+  const real = realpathSync(home);
+  expect(meshFilePath({ SANDMESH_HOME: join(home, "link", "a") })).toBe(join(real, "real/a/mesh.json"));
+  expect(() => meshFilePath({ SANDMESH_HOME: "/a\u{fffd}" })).toThrow(InvalidRequestError);
 });

@@ -10,6 +10,7 @@ import {
   InvalidRequestError,
 } from "../../broker/contract/index.ts";
 import { type Credentials, identityOf, parseCreds } from "../../broker/credentials/index.ts";
+import { realPath } from "../../broker/credentials/real-path.ts";
 import { invalid, nothingElse } from "./arguments.ts";
 import { NoMeshError } from "./errors.ts";
 import { type Patience, readFileText, readText } from "./files/local-text.ts";
@@ -47,10 +48,14 @@ export interface Settings {
 }
 
 /** Where a one-machine mesh keeps its state: `SANDMESH_HOME`, or `$XDG_STATE_HOME/sandmesh`, or
- * `~/.local/state/sandmesh`. */
+ * `~/.local/state/sandmesh`; the folder itself, whatever links lead there. Throws InvalidRequestError where its name is no
+ * UTF-8, since another folder's would be read for it. */
 export function sandmeshHome(env: NodeJS.ProcessEnv = process.env): string {
   const base = env.XDG_STATE_HOME || join(homedir(), ".local", "state");
-  return resolve(env.SANDMESH_HOME || join(base, "sandmesh"));
+  const home = realPath(env.SANDMESH_HOME || join(base, "sandmesh"));
+  if (!home.includes("\u{fffd}")) return home;
+  const message = `the mesh's folder ${home} must be named in UTF-8; SANDMESH_HOME names another`;
+  throw new InvalidRequestError(message, { field: "SANDMESH_HOME" });
 }
 
 export const MESH_FILE = "mesh.json";

@@ -1,6 +1,6 @@
 // How the ends of sandboxes become known: each supervisor leaves a file in `exits/`, and one watch on that folder
 // sees them all, also those that a pool before this one made. Nothing is polled.
-import { type FSWatcher, watch } from "node:fs";
+import { closeSync, constants, type FSWatcher, openSync, watch } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProviderEvent } from "../provider.ts";
@@ -18,6 +18,7 @@ export class ExitWatch {
   /** Told already: a rename is more than one event. Forgotten with the sandbox. */
   readonly #told = new Set<string>();
   #watcher: FSWatcher | undefined;
+  #folder: number | undefined;
 
   constructor(layout: Layout, cgroups: Cgroups, isRemoving: (sandbox: string) => boolean) {
     this.#layout = layout;
@@ -27,13 +28,19 @@ export class ExitWatch {
 
   watch(handle: (event: ProviderEvent) => void): () => void {
     this.#handlers.add(handle);
-    this.#watcher ??= watch(this.#layout.exits, (_, name) => {
-      if (typeof name === "string" && !name.includes(".")) void this.#seen(name);
-    });
+    this.#watcher ??= this.#start();
     return () => {
       this.#handlers.delete(handle);
       if (this.#handlers.size === 0) this.close();
     };
+  }
+
+  /** By a descriptor: of a path, Bun's watch takes each backslash for a slash. */
+  #start(): FSWatcher {
+    this.#folder = openSync(this.#layout.exits, constants.O_RDONLY | constants.O_DIRECTORY);
+    return watch(`/proc/self/fd/${this.#folder}`, (_, name) => {
+      if (typeof name === "string" && !name.includes(".")) void this.#seen(name);
+    });
   }
 
   tell(event: ProviderEvent): void {
@@ -68,6 +75,8 @@ export class ExitWatch {
   close(): void {
     this.#watcher?.close();
     this.#watcher = undefined;
+    if (this.#folder !== undefined) closeSync(this.#folder);
+    this.#folder = undefined;
   }
 }
 

@@ -37,9 +37,18 @@ class Settings:
 
 
 def mesh_file_path(env: Mapping[str, str] = os.environ) -> Path:
-    """``$SANDMESH_HOME/mesh.json``: written by ``sandmesh up``, there only while that mesh is up."""
+    """``$SANDMESH_HOME/mesh.json``: written by ``sandmesh up``, there only while that mesh is up. In the folder itself,
+    whatever links lead there. Raises InvalidRequestError where its name is no UTF-8, as ``sandmesh up`` does."""
     base = env.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(env.get("SANDMESH_HOME") or os.path.join(base, "sandmesh")) / "mesh.json"
+    home = os.path.realpath(env.get("SANDMESH_HOME") or os.path.join(base, "sandmesh"))
+    try:
+        home.encode()
+    except UnicodeEncodeError:
+        shown_home = os.fsencode(home).decode(errors="replace")
+        raise InvalidRequestError(
+            f"the mesh's folder {shown_home} must be named in UTF-8; SANDMESH_HOME names another", field="SANDMESH_HOME"
+        ) from None
+    return Path(home) / "mesh.json"
 
 
 async def resolve_settings(

@@ -16,7 +16,7 @@ from conftest import Backend, until_async
 
 import sandmesh
 from sandmesh._wire import absence
-from sandmesh.settings import Settings, resolve_settings
+from sandmesh.settings import Settings, mesh_file_path, resolve_settings
 
 
 async def test_no_server_is_a_connection_error_at_once_and_a_silent_one_within_the_time(backend: Backend) -> None:
@@ -272,6 +272,15 @@ def test_a_mesh_file_that_is_no_regular_file_is_told_at_once(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "mesh.json")
     with pytest.raises(sandmesh.NoMeshError, match=r"mesh\.json cannot be read: it is no regular file"):
         settings_of(env={"SANDMESH_HOME": str(tmp_path)})
+
+
+def test_the_home_is_the_folder_itself_whatever_links_lead_there_and_is_named_in_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    found = mesh_file_path({"SANDMESH_HOME": str(tmp_path / "link" / "a")})
+    assert found == Path(os.path.realpath(tmp_path)) / "real" / "a" / "mesh.json"
+    with pytest.raises(sandmesh.InvalidRequestError, match="must be named in UTF-8") as refused:
+        settings_of(env={"SANDMESH_HOME": os.fsdecode(b"/a\xff")})
+    assert refused.value.field == "SANDMESH_HOME"
 
 
 def test_of_a_credential_and_a_ca_only_the_blocks_count(backend: Backend, tmp_path: Path) -> None:
