@@ -1,6 +1,6 @@
 // Builds the package for Node: `bun sdk/typescript/build.ts [folder]` (default: dist beside this file). ES modules,
-// the renewing thread's file beside them, and declarations; dependencies stay dependencies. Each file is whole: in one that
-// both shared, the bundler gave every name that is public a number (`NoMeshError2`).
+// the renewing thread's file beside them, and declarations; dependencies stay dependencies, but of the thread's file. Each file
+// is whole: in one that both shared, the bundler gave every name that is public a number (`NoMeshError2`).
 import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -18,18 +18,24 @@ export async function build(folder: string): Promise<void> {
 export async function bundle(entry: string, folder: string): Promise<string> {
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
-  await Bun.build({
-    entrypoints: [entry, join(HERE, "renew", "worker.ts")],
-    outdir: folder,
-    target: "node",
-    format: "esm",
-    packages: "external",
-    sourcemap: "linked",
-    naming: "[name].[ext]",
-  });
+  await bundleOne(entry, folder, "external");
+  // The thread's file has all that it needs in it: it is to be put beside a bundle that may be far from any package.
+  await bundleOne(join(HERE, "renew", "worker.ts"), folder, "bundle");
   const file = join(folder, `${basename(entry, ".ts")}.js`);
   await nameWorker(file);
   return file;
+}
+
+async function bundleOne(entry: string, folder: string, packages: "external" | "bundle"): Promise<void> {
+  await Bun.build({
+    entrypoints: [entry],
+    outdir: folder,
+    target: "node",
+    format: "esm",
+    packages,
+    sourcemap: "linked",
+    naming: "[name].[ext]",
+  });
 }
 
 /** Bundlers look for the file that is named. As long as before, so that the source map stays true. */

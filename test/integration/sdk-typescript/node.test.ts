@@ -1,6 +1,7 @@
 // The built package in Node: the same wire, another runtime.
 import { expect, test } from "bun:test";
-import { mkdtemp, rm } from "node:fs/promises";
+import { copyFile, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import {
   builtPackage,
@@ -74,6 +75,43 @@ test("each file that the package names for a bundler is there, and none is a sou
   for (const name of named) expect(await Bun.file(join(dirname(built), name)).exists()).toBe(true);
   for (const file of [built, join(dirname(built), "worker.js")])
     expect((await Bun.file(file).text()).match(/["'`][^"'`\n]*\.ts["'`]/g)).toBe(null);
+}, 120_000);
+
+test("a bundle with only the thread's file beside it renews, and leaves nothing when its process exits", async () => {
+  await using live = await liveMesh();
+  const built = await builtPackage();
+  const source = await mkdtemp(join(dirname(built), "bundle-"));
+  // Out of reach of any package.
+  const folder = await mkdtemp(join(tmpdir(), "bundle-"));
+  try {
+    const entry = join(source, "program.mjs");
+    await Bun.write(
+      entry,
+      `import { connect } from ${JSON.stringify(built)};
+        const mesh = await connect({ url: process.env.URL, credentials: process.env.CREDENTIALS });
+        const box = await mesh.acquire({ image: "host" });
+        console.log((await box.exec("echo here")).stdout.text.trim());
+        process.exit(0);`,
+    );
+    await Bun.build({
+      entrypoints: [entry],
+      outdir: folder,
+      target: "node",
+      format: "esm",
+      naming: "program.mjs",
+    });
+    await copyFile(join(dirname(built), "worker.js"), join(folder, "worker.js"));
+    await Bun.write(join(folder, "package.json"), '{"type":"module"}');
+    const env = { ...process.env, URL: live.server.url, CREDENTIALS: credentialsOf(live.server) };
+    const ran = Bun.spawn(["node", join(folder, "program.mjs")], { env, stdout: "pipe", stderr: "pipe" });
+    expect(await new Response(ran.stdout).text()).toBe("here\n");
+    expect(await new Response(ran.stderr).text()).toBe("");
+    expect(await ran.exited).toBe(0);
+    expect(live.provider.made.size).toBe(0);
+  } finally {
+    await rm(source, { recursive: true });
+    await rm(folder, { recursive: true });
+  }
 }, 120_000);
 
 test("a CommonJS bundle, which does not know its own file, acquires and says what it lacks", async () => {
