@@ -110,7 +110,7 @@ for (const runtime of RUNTIMES) {
     `${runtime}: a worker thread that stands still between two tasks, as a pool's do, loses nothing`,
     async () => {
       await using pool = await testMesh();
-      const env = { LEASE: "2s", BLOCK_MS: "6000", END: "never" };
+      const env = { LEASE: "4s", BLOCK_MS: "12000", END: "never" };
       await using program = await Program.start(runtime, pool.server, "blocked", env);
       expect(await program.step("blocked")).toEqual({ step: "blocked", states: ["leased"] });
       expect(await program.step("worker ended")).toEqual({ step: "worker ended", code: 0 });
@@ -238,7 +238,7 @@ for (const runtime of RUNTIMES) {
     `${runtime}: an event loop that stands still for three leases loses nothing`,
     async () => {
       await using pool = await testMesh();
-      const env = { LEASE: "2s", BLOCK_MS: "6000" };
+      const env = { LEASE: "4s", BLOCK_MS: "12000" };
       await using program = await Program.start(runtime, pool.server, "blocked", env);
       expect(await program.step("blocked")).toEqual({ step: "blocked", states: ["leased"] });
       await program.step("closed");
