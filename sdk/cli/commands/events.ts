@@ -20,7 +20,7 @@ export function addEvents(program: Command): void {
     .command("events")
     .summary("watch what happens to sandboxes")
     .description(
-      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a line. That the pool is draining is told to tenants that have something in it or have asked it since its start; `status` says so at any time. Where the connection was lost and is back, or what reads this is too far behind, a line `missed` says that events may be missing: `ps` shows what there is.",
+      "Prints what happens to the tenant's sandboxes from now on, until Ctrl-C: a line an event; with --json an object a line. That the pool is draining is told to tenants that have something in it or have asked it since its start; `mesh.status()` of the SDKs says so at any time. Where the connection was lost and is back, or what reads this is too far behind, a line `missed` says that events may be missing: `ps` shows what there is.",
     )
     .option("--run <id>", "of this run only")
     .option("--sandbox <id>", "of this sandbox only")
