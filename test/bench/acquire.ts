@@ -19,6 +19,7 @@ interface Flags {
 const { n, clients, hosts, rounds, leaseMs, kill = false } = benchFlags<Flags>("acquire");
 /** Beyond the lease, until it is called a failure and not a figure. */
 const ZERO_MS = 120_000;
+const TELL_MS = 5_000;
 
 /** What is left, by the pool's records and by the provider's own list. */
 async function left(mesh: Mesh): Promise<number> {
@@ -29,9 +30,21 @@ async function left(mesh: Mesh): Promise<number> {
   return Math.max(known, there);
 }
 
-async function acquireAll(all: Clients, pids: MeshPids) {
+/** Says now and then how far a burst is, until it is disposed of. So seldom that it costs the pool next to nothing. */
+function telling(mesh: Mesh): Disposable {
+  const timer = setInterval(() => {
+    const tell = ({ states }: { states: Readonly<Record<string, number | undefined>> }) =>
+      progress(`${states.leased ?? 0}/${n} leased`);
+    // Only told: what the pool does not answer here the burst itself finds out.
+    mesh.status().then(tell, () => {});
+  }, TELL_MS);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+async function acquireAll(all: Clients, pids: MeshPids, mesh: Mesh) {
   const before = { pool: usageOf(pids.pool), nats: usageOf(pids.nats), clients: usageOf(all.pids) };
   const hostsBefore = usageOf(pids.hosts);
+  using _ = telling(mesh);
   const began = Date.now();
   const reports = await all.acquire();
   const pool = usageOf(pids.pool);
@@ -102,7 +115,7 @@ await bench(options, async ({ mesh, home, url, credentials }) => {
     const pids = meshPids(home);
     const results: { pool_rss_after_mb: number }[] = [];
     for (let i = 0; i < rounds; i++) {
-      const acquired = await acquireAll(all, pids);
+      const acquired = await acquireAll(all, pids, mesh);
       progress(`${n - acquired.lost} usable after ${acquired.all_s} s; ${kill ? "killing" : "releasing"}`);
       const released = kill ? await killAll(all, pids, mesh) : await releaseAll(all, pids);
       const result = { n, clients, hosts, ...acquired, left: await left(mesh), ...released };
