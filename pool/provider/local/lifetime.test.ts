@@ -258,6 +258,20 @@ describe.if(process.getuid?.() === 0)("lifetime", () => {
     expect((await findMarked("/no mark/")).pids).toEqual([]);
   });
 
+  test("layers of an earlier form are removed at a start, once no sandbox is made of them", async () => {
+    const layers = join(bench.stateDir, "layers");
+    const names = ["0123456789abcdef".repeat(4), `own-${"0".repeat(64)}`, `on-${"0".repeat(64)}`];
+    await bench.create("sb-a");
+    for (const name of names) await mkdir(join(layers, name, "etc"), { recursive: true });
+    await bench.provider.close();
+    await (await bench.restart()).list(signal());
+    expect((await readdir(layers)).sort()).toEqual(names.toSorted());
+    await bench.remove("sb-a");
+    await bench.provider.close();
+    await (await bench.restart()).list(signal());
+    expect((await readdir(layers)).sort()).toEqual(names.slice(1).toSorted());
+  });
+
   test("files of any name and mode, and folders nobody may enter, are removed", async () => {
     const script = `mkdir -p /tmp/a/b && touch "/tmp/a/$(printf '\\377\\376 \\n x')" /tmp/a/-rf && chmod 000 /tmp/a/b /tmp/a
       mkdir -p /tmp/deep; cd /tmp/deep; for i in $(seq 200); do mkdir long-folder-name-$i && cd long-folder-name-$i; done

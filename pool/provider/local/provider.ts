@@ -24,7 +24,7 @@ import { makePlan } from "./plan.ts";
 import { endLaunchers, findMarked, killAll } from "./processes.ts";
 import { parseAddress } from "./relay/address.ts";
 import { RelayClient } from "./relay/relay.ts";
-import { removeSandbox } from "./removal.ts";
+import { removeSandbox, removeTree } from "./removal.ts";
 import { Secrets } from "./secrets.ts";
 import { notIsolated, refuseUnsupported } from "./spec.ts";
 import { standingOf } from "./standing.ts";
@@ -113,9 +113,10 @@ class Local implements LocalProvider {
     // What a killed pool had begun to write: records, and layers that were being unpacked.
     for (const folder of [this.#layout.sandboxes, this.#layout.layers]) {
       for (const name of (await namesIn(folder)).filter((n) => n.startsWith("."))) {
-        await rm(join(folder, name), { recursive: true, force: true });
+        await removeTree(join(folder, name));
       }
     }
+    if (names.every((name) => name.startsWith("."))) await this.#images.removeEarlier();
     if (!names.some((name) => ID_PATTERN.test(name))) return;
     await Promise.all([this.#relay.start(), this.#launcher.start()]);
   }

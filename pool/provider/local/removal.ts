@@ -80,8 +80,8 @@ async function waitFor(holds: () => boolean, until: number, late?: () => void): 
   }
 }
 
-/** rm(1), since names in a sandbox need not be UTF-8. What it cannot remove at first had its rights taken. */
-async function removeTree(path: string): Promise<void> {
+/** rm(1), since names in a sandbox need not be UTF-8. What it cannot remove at first had its rights taken. Never throws. */
+export async function removeTree(path: string): Promise<void> {
   const run = (...argv: string[]) =>
     Bun.spawn(argv, { stdin: "ignore", stdout: "ignore", stderr: "ignore" }).exited.catch(() => 127);
   const rmTree = () => run("rm", "-rf", "--one-file-system", "--", path);

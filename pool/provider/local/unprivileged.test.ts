@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
+import { type Entry, makeOciLayout } from "../../../test/images/images.ts";
 import { diagnose } from "./diagnose.ts";
 import { Bench, signal } from "./testing.ts";
 
@@ -11,14 +12,13 @@ const isRoot = process.getuid?.() === 0;
 const NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
 
 if (isRoot)
-  test("the tests below and the provider contract pass as an unprivileged user", async () => {
+  test("the tests below, the provider contract and layers pass as an unprivileged user", async () => {
     // The checkout may lie in a folder that nobody else may enter: bound to a place that all may, in a mount
     // namespace of its own.
     const place = "/mnt";
     const bound = `mount --bind "$1" ${place} && shift && exec "$@"`;
-    const files = [import.meta.path, join(import.meta.dir, "contract.test.ts")].map((path) =>
-      join(place, relative(ROOT, path)),
-    );
+    const others = ["contract.test.ts", "image/layers.test.ts"].map((name) => join(import.meta.dir, name));
+    const files = [import.meta.path, ...others].map((path) => join(place, relative(ROOT, path)));
     // Bun comes with the checkout, or with the machine.
     const own = !relative(ROOT, process.execPath).startsWith("..");
     const bun = own ? join(place, relative(ROOT, process.execPath)) : process.execPath;
@@ -32,7 +32,7 @@ if (isRoot)
     const said = await new Response(child.stderr).text();
     expect(await child.exited, said).toBe(0);
     expect(said).toMatch(/ [1-9]\d+ pass/);
-  });
+  }, 300_000);
 
 if (!isRoot)
   describe("as an unprivileged user", () => {
@@ -125,6 +125,20 @@ except OSError as e:
       await bench.probe("sb-a", "mkdir -p /tmp/a/b; touch /tmp/a/b/c; chmod 000 /tmp/a/b /tmp/a");
       await bench.remove("sb-a");
       expect(await bench.left()).toEqual([]);
+    });
+
+    test("a refused image's folders that are closed are removed, and it is told what is wrong with it", async () => {
+      const image = join(bench.folder, "oci");
+      const closed: Entry[] = [
+        { name: "shut", type: "directory", mode: 0o500 },
+        { name: "shut/f", content: "x" },
+      ];
+      await makeOciLayout(image, {
+        layers: [closed],
+        pack: (tar) => Buffer.concat([tar, Buffer.alloc(512)]),
+      });
+      await expect(bench.create("sb-a", { image })).rejects.toThrow(/does not unpack to/);
+      expect(await readdir(join(bench.stateDir, "layers"))).toEqual([]);
     });
 
     test("eight at once, and a root file system folder", async () => {

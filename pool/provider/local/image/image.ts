@@ -1,12 +1,13 @@
 // Images of the local provider: what `spec.image` may be, and the folders that it comes to.
 import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
-import { mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { mkdir, realpath, rename, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import * as v from "valibot";
 import { ImageError, ProviderError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
 import { namesIn } from "../layout.ts";
 import { findPython } from "../python.ts";
+import { removeTree } from "../removal.ts";
 import type { Secrets } from "../secrets.ts";
 
 const FORMS =
@@ -65,6 +66,9 @@ interface Image {
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 const hexOf = (digest: string): string => digest.slice("sha256:".length);
 
+/** The folder of a layer as it was unpacked before these were named by what they lie on; no image is of such any more. */
+const EARLIER = /^[0-9a-f]{64}$/;
+
 /** Finds images and keeps unpacked layers below `layersDir`: each once, `own-…`; one that takes something of the layers
  * below it (attributes of folders that it does not name, a hard link's file), once for each such, `on-…`. */
 export class Images {
@@ -100,6 +104,12 @@ export class Images {
       lowers = [folder, ...lowers.filter((lower) => lower !== folder)];
     }
     return { kind: "layers", lowers, identity: null, config };
+  }
+
+  /** Removes layers that no image is of any more. Only where there is no sandbox: an older one may be made of them. */
+  async removeEarlier(): Promise<void> {
+    const names = await namesIn(this.#layersDir);
+    for (const name of names.filter((n) => EARLIER.test(n))) await removeTree(join(this.#layersDir, name));
   }
 
   async #find(image: string): Promise<Image> {
@@ -183,7 +193,7 @@ export class Images {
       });
       return folder;
     } finally {
-      await rm(fresh, { recursive: true, force: true });
+      await removeTree(fresh);
     }
   }
 
