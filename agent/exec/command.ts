@@ -13,7 +13,6 @@ import type { OomKills } from "../process/oom.ts";
 import { type Attempt, failureOutcome, statusTaken } from "./failure.ts";
 import type { Membership } from "./groups.ts";
 import { type EndedTree, type Ending, endedOutcome, naturalOutcome } from "./outcome.ts";
-import { signalNumber } from "./signals.ts";
 import { StdinQueue } from "./stdin.ts";
 import { endTree, findTree } from "./tree.ts";
 
@@ -136,13 +135,12 @@ export class Command implements RunningCommand, EngineListener {
   closeStdin(): void {
     if (!this.#over) this.#stdin?.close();
   }
-  signal(name: string): boolean {
-    const number = signalNumber(name);
-    if (number === undefined || this.#over || this.#exit !== undefined) return false;
+  signal(signal: number): boolean {
+    if (this.#over || this.#exit !== undefined) return false;
     this.#signaled = true;
-    if (this.#pid !== 0) return this.#context.engine.signal(this.#handle, number);
+    if (this.#pid !== 0) return this.#context.engine.signal(this.#handle, signal);
     this.#early ??= [];
-    this.#early.push(number);
+    this.#early.push(signal);
     return true;
   }
   cancel(as?: Outcome): void {

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { signalName } from "../../broker/contract/index.ts";
 import type { Commands } from "./exec.ts";
-import { signalName } from "./signals.ts";
 import { begin, run, testCommands } from "./testing.ts";
 
 let commands: Commands;

@@ -1,6 +1,6 @@
 // From how the leader ended, and what sandmesh did to it, to the outcome. Pure.
-import type { Outcome } from "../../broker/contract/index.ts";
-import { SIGKILL, signalName } from "./signals.ts";
+import { type Outcome, signalName } from "../../broker/contract/index.ts";
+import { SIGKILL } from "./signals.ts";
 
 /** Why sandmesh ended a command. */
 export type Ending =

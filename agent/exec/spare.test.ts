@@ -13,13 +13,13 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { newUuidV7 } from "../../broker/contract/index.ts";
+import { newUuidV7, signalName } from "../../broker/contract/index.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import { Commands } from "./exec.ts";
 import type { Shell } from "./shell.ts";
 import { BASH_LINES, LINES } from "./shell-lines.testing.ts";
-import { signalName } from "./signals.ts";
+import { SIGKILL } from "./signals.ts";
 import { alive, begin, type Running, run, testEngine, until } from "./testing.ts";
 
 const ENVIRONMENT: Environment = new Map([
@@ -280,7 +280,7 @@ describe.if(process.getuid?.() === 0)("a spare shell that has been given its lin
     const ways: [object, (running: Running) => void, object][] = [
       [{ timeout_ms: 200, grace_ms: 0 }, () => {}, { type: "timed_out" }],
       [{}, ({ command }) => command.cancel(), { type: "canceled" }],
-      [{}, ({ command }) => void command.signal("SIGKILL"), { type: "signaled", signal: "SIGKILL" }],
+      [{}, ({ command }) => void command.signal(SIGKILL), { type: "signaled", signal: "SIGKILL" }],
     ];
     for (const [request, act, outcome] of ways) {
       const spare = await ready(commands);

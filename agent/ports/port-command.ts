@@ -1,6 +1,6 @@
 // A TCP connection as a command: stdin goes to the socket, what the socket sends is stdout.
 import type { Socket } from "node:net";
-import type { Outcome } from "../../broker/contract/index.ts";
+import { InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { after } from "../../broker/link/after.ts";
 
@@ -60,7 +60,10 @@ export abstract class PortCommand implements RunningCommand {
   }
   closeStdin(): void {}
   signal(): boolean {
-    return false;
+    if (this.#over) return false;
+    throw new InvalidRequestError("signal: a connection has no process that could be sent one", {
+      field: "signal",
+    });
   }
   resize(): void {}
   background(): Promise<number[]> {

@@ -1,6 +1,12 @@
 import { expect, test } from "bun:test";
 import { createServer, type Socket, connect as tcp } from "node:net";
-import { ExecRequest, newUuidV7, type Outcome, type OutputStream } from "../../broker/contract/index.ts";
+import {
+  ExecRequest,
+  InvalidRequestError,
+  newUuidV7,
+  type Outcome,
+  type OutputStream,
+} from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { RunningCommand } from "../../broker/endpoint/executor.ts";
 import { until } from "../exec/testing.ts";
@@ -101,9 +107,11 @@ test("canceled and timed-out connections say so, and the other side sees the end
   const canceled = run(ports, { type: "connect", port });
   const long = run(ports, { type: "connect", port }, { timeout_ms: 2_592_000_000 });
   expect(await Promise.race([long.outcome, Bun.sleep(20)])).toBeUndefined();
+  expect(() => long.command.signal(15), "no process is there to take it").toThrow(InvalidRequestError);
   ports.close();
   expect(await canceled.outcome).toMatchObject({ type: "canceled" });
   expect(await long.outcome).toMatchObject({ type: "canceled" });
+  expect(long.command.signal(15)).toBe(false);
   await until("the first has ended there", () => ends >= 1);
   close();
 });

@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from "bun:test";
 import { BusyError, InvalidRequestError, SessionClosedError } from "../../broker/contract/index.ts";
+import { SIGINT, SIGTERM } from "../exec/signals.ts";
 import { MAX_QUEUED } from "./session.ts";
 import {
   begin,
@@ -98,13 +99,18 @@ inEachShell("an interrupt by signal is Ctrl-C: back to the prompt, trap and all"
   const program = "sh -c 'echo go; exec sleep 60'";
   const running = begin(s, `${program}; ${NEVER}`);
   await running.until("go\n");
-  expect(running.command.signal("SIGINT")).toBe(true);
+  expect(running.command.signal(SIGINT)).toBe(true);
   expect([(await running.ended).what, (await running.ended).stdout]).toEqual(["exited 130", "go\n"]);
-  expect(running.command.signal("SIGINT")).toBe(false);
+  expect(running.command.signal(SIGINT)).toBe(false);
   const other = begin(s, program);
   await other.until("go\n");
-  expect(await other.command.signal("SIGTERM")).toBe(true);
+  expect(await other.command.signal(SIGTERM)).toBe(true);
   expect((await other.ended).what).toBe("exited 143");
+  const alone = begin(s, "echo go; while :; do :; done");
+  await alone.until("go\n");
+  expect(await alone.command.signal(SIGTERM), "it runs, and has no process but the shell").toBe(true);
+  expect(alone.command.signal(SIGINT)).toBe(true);
+  expect((await alone.ended).what).not.toBe("exited 0");
   expect((await run(s, "echo alive")).stdout).toBe("alive\n");
 });
 

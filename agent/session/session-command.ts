@@ -6,7 +6,7 @@ import { after } from "../../broker/link/after.ts";
 import { statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
-import { signalNumber } from "../exec/signals.ts";
+import { SIGINT } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
 import { lastPid, type Moment, momentAgo, processesSince, type SessionProcesses } from "./foreground.ts";
@@ -197,16 +197,17 @@ export class SessionCommand implements RunningCommand {
   }
 
   /** SIGINT as Ctrl-C gives it, to the shell too; another signal to what the command has started, not to the shell. */
-  signal(name: string): boolean | Promise<boolean> {
+  signal(signal: number): boolean | Promise<boolean> {
     if (this.#state !== "running") return false;
-    if (name === "SIGINT") {
+    if (signal === SIGINT) {
       this.#interrupt();
       return true;
     }
-    const number = signalNumber(name);
-    if (number === undefined) return false;
-    // All of them, not only up to the first that takes it.
-    return this.background().then((pids) => pids.filter((pid) => send(pid, number)).length > 0);
+    return this.background().then((pids) => {
+      for (const pid of pids) send(pid, signal);
+      // Also where all that runs is the shell's own.
+      return this.#state === "running";
+    });
   }
 
   cancel(as?: Outcome): void {

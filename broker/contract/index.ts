@@ -9,3 +9,4 @@ export * from "./messages/session.ts";
 export * from "./messages/spec.ts";
 export * from "./messages/trees.ts";
 export * from "./outcome.ts";
+export * from "./signals.ts";

@@ -1,5 +1,6 @@
 // Outcomes: what a command did. Loss of the infrastructure is never an outcome; that is an error (errors.ts).
 import * as v from "valibot";
+import { signalNumber } from "./signals.ts";
 
 /** Why a command was not started. It did not run, and sending it again unchanged fails again. */
 export const NOT_STARTED_REASONS = [
@@ -96,12 +97,12 @@ export function outcomeSentence(outcome: Outcome): string {
 
 /** The exit status that a shell would report, for command lines and logs: 128 + signal number, 124 for a time-out
  * (as timeout(1)), 126 and 127 for what could not be run. Programs should look at the outcome instead. */
-export function shellStatus(outcome: Outcome, signalNumber: (name: string) => number): number {
+export function shellStatus(outcome: Outcome): number {
   switch (outcome.type) {
     case "exited":
       return outcome.code;
     case "signaled":
-      return 128 + signalNumber(outcome.signal);
+      return 128 + (signalNumber(outcome.signal) ?? 0);
     case "timed_out":
       return 124;
     case "canceled":

@@ -50,6 +50,7 @@ const SUBJECTS: readonly [subject: string, from: string, to: string][] = [
 const PATTERN_NAMES: Record<string, string> = {
   [c.ID_PATTERN.source]: "id",
   [c.UUID_V7_PATTERN.source]: "UUIDv7",
+  [c.SIGNAL_PATTERN.source]: "a signal of Linux (signal(7)): `SIGINT`, …, `SIGRTMIN+3`, `SIGRTMAX-1`",
   "^[^\\u0000]*$": "text without NUL",
 };
 

@@ -108,13 +108,10 @@ describe("to a running command", () => {
     const answer = box.caller.ask("exec", { id, argv });
     const command = await box.begun();
     expect(await box.caller.ask("signal", { id, signal: "SIGINT" })).toEqual({ running: true });
+    expect(await codeOf(box.caller.ask("signal", { id, signal: "SIGNOPE" }))).toBe("invalid_request");
     expect(await box.caller.ask("resize", { id, rows: 5, cols: 6 })).toEqual({ running: true });
     expect(await box.caller.ask("cancel", { id })).toEqual({ running: true });
-    expect([command.signals, command.sizes, command.canceled]).toEqual([
-      ["SIGINT"],
-      [[5, 6]],
-      { as: undefined },
-    ]);
+    expect([command.signals, command.sizes, command.canceled]).toEqual([[2], [[5, 6]], { as: undefined }]);
     command.sink.ended({ outcome: { type: "canceled", killed: 1, signal: "SIGTERM" }, durationMs: 1 });
     expect(await answer).toMatchObject({ outcome: { type: "canceled" } });
     expect(await box.caller.ask("cancel", { id })).toEqual({ running: false });

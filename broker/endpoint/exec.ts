@@ -12,6 +12,7 @@ import {
   SessionClosedError,
   type StdinAnswer,
   type StdinRequest,
+  signalNumber,
 } from "../contract/index.ts";
 import { Command } from "./command.ts";
 import { Commands } from "./commands.ts";
@@ -154,7 +155,10 @@ export class Execution {
 
   async signal(id: string, name: string): Promise<{ running: boolean }> {
     const { running } = this.#need(id);
-    return { running: (await running?.signal(name)) ?? false };
+    const signal = signalNumber(name);
+    // The schema lets none such in.
+    if (signal === undefined) throw new InvalidRequestError(`signal: ${name} is none`, { field: "signal" });
+    return { running: (await running?.signal(signal)) ?? false };
   }
 
   cancel(id: string): { running: boolean } {

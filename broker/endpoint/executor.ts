@@ -46,8 +46,9 @@ export interface RunningCommand {
   /** Resolves when the bytes were taken (written or buffered within a bound). */
   stdin(data: Uint8Array): Promise<void>;
   closeStdin(): void;
-  /** To the process group; false where it has ended. */
-  signal(name: string): boolean | Promise<boolean>;
+  /** To the process group, by the signal's number; false where it has ended. Throws InvalidRequestError where
+   * it has no process. */
+  signal(signal: number): boolean | Promise<boolean>;
   /** Ends the whole tree; `ended` then tells `canceled` (or `output_limit`, when the endpoint says so by `as`). */
   cancel(as?: Outcome): void;
   resize(rows: number, cols: number): void;

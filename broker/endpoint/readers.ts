@@ -1,5 +1,4 @@
 // Those who wait for a command without streaming: for its start, for its result, and `sh`.
-import { constants } from "node:os";
 import {
   describeOutcome,
   MAX_INLINE_BYTES,
@@ -85,7 +84,7 @@ export class ShellWaiter extends Waiter {
     const { rest } = this.inline("stdout", max);
     const headers: Record<string, string> = {
       "Sandmesh-Outcome": describeOutcome(result.outcome).replace(/[\r\n]+/g, " "),
-      "Sandmesh-Status": String(shellStatus(result.outcome, signalNumber)),
+      "Sandmesh-Status": String(shellStatus(result.outcome)),
     };
     const dropped = this.command.stdout.total - rest.length;
     if (dropped > 0) headers["Sandmesh-Dropped-Bytes"] = String(dropped);
@@ -105,11 +104,3 @@ export const shellErrorHeaders = (code: string): Record<string, string> => ({
   "Sandmesh-Error": code,
   "Sandmesh-Status": NO_OUTPUT_STATUS,
 });
-
-const SIGNALS = new Map<string, number>(Object.entries(constants.signals));
-const SIGRTMIN = 34;
-
-function signalNumber(name: string): number {
-  const realTime = /^SIGRTMIN(?:\+(\d+))?$/.exec(name);
-  return realTime === null ? (SIGNALS.get(name) ?? 0) : SIGRTMIN + Number(realTime[1] ?? 0);
-}

@@ -100,7 +100,7 @@ export class Scripted implements RunningCommand {
   readonly request: ParsedExec;
   readonly sink: CommandSink;
   readonly pauses: boolean[] = [];
-  readonly signals: string[] = [];
+  readonly signals: number[] = [];
   readonly sizes: [number, number][] = [];
   stdinText = "";
   stdinClosed = false;
@@ -137,8 +137,8 @@ export class Scripted implements RunningCommand {
   closeStdin(): void {
     this.stdinClosed = true;
   }
-  signal(name: string): boolean {
-    this.signals.push(name);
+  signal(signal: number): boolean {
+    this.signals.push(signal);
     return true;
   }
   cancel(as?: unknown): void {

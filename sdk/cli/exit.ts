@@ -1,6 +1,4 @@
 // Exit codes of the `sandmesh` program.
-import { constants } from "node:os";
-import { type Outcome, shellStatus } from "../../broker/contract/index.ts";
 
 /** Whose exit code is the command's own: sandmesh's is apart from it, also for wrong usage. */
 const AS_THE_COMMAND = ["run", "exec", "shell"];
@@ -28,13 +26,3 @@ export const EXIT = {
   canceled: 130,
   brokenPipe: 141,
 } as const;
-
-export function signalNumber(name: string): number {
-  const signals: Record<string, number> = constants.signals;
-  const known = signals[name];
-  if (known !== undefined) return known;
-  const realTime = /^SIGRTMIN\+(\d+)$/.exec(name);
-  return realTime ? 34 + Number(realTime[1]) : 0;
-}
-
-export const exitCodeOf = (outcome: Outcome): number => shellStatus(outcome, signalNumber);

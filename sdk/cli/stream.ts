@@ -3,13 +3,17 @@ import { isUtf8 } from "node:buffer";
 import { constants, existsSync } from "node:fs";
 import { access } from "node:fs/promises";
 import { dirname } from "node:path";
-import { InvalidRequestError, type Outcome, outcomeSentence } from "../../broker/contract/index.ts";
+import {
+  InvalidRequestError,
+  type Outcome,
+  outcomeSentence,
+  shellStatus,
+} from "../../broker/contract/index.ts";
 import { localErrors } from "../typescript/files/local-errors.ts";
 import { writeText } from "../typescript/files/local-write.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Context } from "./context.ts";
-import { exitCodeOf } from "./exit.ts";
 import { jsonLine, shown, write } from "./output.ts";
 
 export async function copyOutput(output: CommandStream, context: Context): Promise<CommandEnd> {
@@ -96,5 +100,5 @@ export async function report(
   if (outcome.type !== "exited") context.output.note(`sandmesh: ${shown(outcomeSentence(outcome))}`);
   // Here the input may still be open (a terminal); it must not keep this process.
   process.stdin.unref?.();
-  return exitCodeOf(outcome);
+  return shellStatus(outcome);
 }

@@ -147,6 +147,9 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
     good: {
       interrupt: { id: ID, signal: "SIGINT" },
       "real-time": { ...FENCE, id: ID, signal: "SIGRTMIN+3" },
+      "the last real-time one": { id: ID, signal: "SIGRTMAX" },
+      "from the last real-time one": { id: ID, signal: "SIGRTMAX-30" },
+      "by its other name": { id: ID, signal: "SIGPOLL" },
     },
     bad: {
       ...badFence({ id: ID, signal: "SIGINT" }),
@@ -154,6 +157,11 @@ export const EXEC_EXAMPLES: Record<string, Examples> = {
       "without SIG": [{ id: ID, signal: "KILL" }, "signal"],
       "in lower case": [{ id: ID, signal: "sigint" }, "signal"],
       "with a line end": [{ id: ID, signal: "SIGINT\n" }, "signal"],
+      "that is none": [{ id: ID, signal: "SIGNOPE" }, "signal"],
+      "a number behind SIG": [{ id: ID, signal: "SIG9" }, "signal"],
+      "past the last real-time one": [{ id: ID, signal: "SIGRTMIN+31" }, "signal"],
+      "before the first real-time one": [{ id: ID, signal: "SIGRTMAX-31" }, "signal"],
+      "real-time in the wrong direction": [{ id: ID, signal: "SIGRTMIN-1" }, "signal"],
     },
   },
   "sandbox.signal.answer": {

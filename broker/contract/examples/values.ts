@@ -150,8 +150,6 @@ export function errorVectors() {
   return { classes, answers };
 }
 
-const SIGNALS: Record<string, number> = { SIGKILL: 9, SIGSEGV: 11, SIGTERM: 15, SIGINT: 2 };
-
 export function outcomeVectors() {
   const outcomes: c.Outcome[] = [
     { type: "exited", code: 0 },
@@ -170,6 +168,6 @@ export function outcomeVectors() {
     outcome,
     incarnation: LIFE,
     describe: c.describeOutcome(outcome),
-    status: c.shellStatus(outcome, (name) => SIGNALS[name] ?? 0),
+    status: c.shellStatus(outcome),
   }));
 }

@@ -2,6 +2,7 @@
 import * as v from "valibot";
 import { CommandId, Id } from "../ids.ts";
 import { Outcome } from "../outcome.ts";
+import { SIGNAL_PATTERN } from "../signals.ts";
 import { Bytes, Env, Fence, MAX_ARG_BYTES, map, milliseconds, Path, text, Version, whole } from "./common.ts";
 
 /** A part of a stream is at most this long. */
@@ -260,7 +261,10 @@ export const SignalRequest = v.object({
   version: Version,
   ...Fence,
   id: CommandId,
-  signal: v.pipe(v.string(), v.regex(/^SIG[A-Z0-9+-]{2,12}$/, "must be a signal's name, such as SIGINT")),
+  signal: v.pipe(
+    v.string(),
+    v.regex(SIGNAL_PATTERN, "must be the name of a signal of Linux, such as SIGINT or SIGRTMIN+3"),
+  ),
 });
 /** `cancel`: ends the command's tree; its exec is answered with `canceled`. */
 export const CancelRequest = v.object({ version: Version, ...Fence, id: CommandId });

@@ -1,5 +1,5 @@
 // One command of a virtual sandbox: runs programs, and can be paused, signaled, ended and timed out like a process.
-import type { Outcome, OutputStream } from "../../../broker/contract/index.ts";
+import { type Outcome, type OutputStream, signalName } from "../../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../../broker/endpoint/executor.ts";
 import { after } from "../../../broker/link/after.ts";
 import type { MemoryFiles } from "./files.ts";
@@ -176,8 +176,9 @@ export class VirtualCommand implements RunningCommand, ProgramContext {
   #wakeReader(): void {
     if (this.argv[0] === "cat") this.#wake?.();
   }
-  signal(name: string): boolean {
+  signal(signal: number): boolean {
     if (this.#over) return false;
+    const name = signalName(signal);
     if (!HARMLESS.has(name)) this.end({ type: "signaled", signal: name, core_dumped: false });
     return true;
   }

@@ -8,6 +8,7 @@ import os
 import pickle
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,11 @@ async def test_cancelling_ends_the_command_in_the_sandbox(local: Backend) -> Non
         await gone(box, "sleep 4323")
         async with box.stream("trap 'echo int; exit 7' INT; echo ready; while :; do sleep 0.1; done") as running:
             assert await anext_text(running) == "ready\n"
+            for name in ("SIGNOPE", "SIGRTMIN+31", "INT", ""):
+                for signal in (running.signal, box.command(running.id).signal, partial(box.signal, running.id)):
+                    with pytest.raises(sandmesh.InvalidRequestError) as caught:
+                        await signal(name)
+                    assert caught.value.field == "signal"
             assert await box.signal(running.id, "SIGINT") is True
             assert (await running.wait()).outcome == Exited(7)
 

@@ -143,6 +143,12 @@ test("a started command goes on by itself: attach, stdin, wait, signal and cance
 
   const sleeper = await sandbox.start(["sleep", "600"]);
   expect((await sandbox.commands()).find((each) => each.id === sleeper.id)?.running).toBe(true);
+  for (const name of ["SIGNOPE", "SIGRTMIN+31", "USR1", ""])
+    expect(await sleeper.signal(name).catch((error: unknown) => error), name).toMatchObject({
+      code: "invalid_request",
+      field: "signal",
+    });
+  expect(await sleeper.signal("SIGCONT")).toBe(true);
   expect(await sleeper.signal("SIGUSR1")).toBe(true);
   expect((await sleeper.wait()).outcome).toEqual({ type: "signaled", signal: "SIGUSR1", core_dumped: false });
   const second = await sandbox.start(["sleep", "600"]);
