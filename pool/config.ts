@@ -29,7 +29,7 @@ export const PoolLimits = v.object({
     16,
     0,
     10_000,
-    "Of maxBooting, at most a quarter: for runs with fewer than this booting, so that no run keeps another waiting for its slow boots",
+    "Of maxBooting, at most a quarter: for runs with fewer than this booting, half of them for tenants with fewer, so that no run and no tenant keeps another waiting for its slow boots",
   ),
   createsPerSecond: count(2_000, 1, 100_000, "Creates a second on average; an API server bears 85 to 240"),
   createBurst: count(2_000, 1, 100_000, "Creates at once after a rest; maxBooting bounds a burst first"),

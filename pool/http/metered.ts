@@ -67,6 +67,7 @@ export function meteredRecords(store: RecordStore, meter: CallMeter): RecordStor
     putRun: (run) => timed(store.putRun(run), tell("run")),
     forgetSandbox: (record) => timed(store.forgetSandbox(record), tell("forget")),
     forgetRun: (tenant, run) => timed(store.forgetRun(tenant, run), tell("forget")),
+    putDraining: (on) => store.putDraining(on),
     close: (graceMs) => store.close(graceMs),
   };
 }

@@ -1,11 +1,12 @@
-// The pool's records in NATS: `sandbox.<tenant>.<id>` and `run.<tenant>.<run>` in one stream with one writer.
+// The pool's records in NATS: `sandbox.<tenant>.<id>`, `run.<tenant>.<run>` and, while it drains, `pool.draining`, in one stream
+// with one writer.
 import type { Logger } from "pino";
 import { type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
 import type { Link } from "../../broker/link/link.ts";
 import { openRecords as open, type Records } from "../../broker/link/records.ts";
 import { decodeRecord, encodeRecord, type SandboxRecord } from "../lifecycle/record.ts";
 import { decodeRun, encodeRun, type RunRecord } from "../runs/run.ts";
-import type { RecordStore } from "./store.ts";
+import type { Loaded, RecordStore } from "./store.ts";
 
 export interface JetStreamOptions {
   /** Copies in a cluster: 1, 3 or 5. */
@@ -30,6 +31,7 @@ export async function openRecords(
 }
 
 const sandboxKey = (tenant: string, sandbox: string): string => `sandbox.${tenant}.${sandbox}`;
+const DRAINING_KEY = "pool.draining";
 const runKey = (tenant: string, run: string): string => `run.${tenant}.${run}`;
 
 class JetStreamStore implements RecordStore {
@@ -70,19 +72,21 @@ class JetStreamStore implements RecordStore {
     this.#records.onTrouble(handle);
   }
 
-  async load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }> {
+  async load(): Promise<Loaded> {
+    let draining = false;
     const sandboxes: SandboxRecord[] = [];
     const runs: RunRecord[] = [];
     for (const [key, bytes] of await this.#records.load()) {
       try {
         if (key.startsWith("sandbox.")) sandboxes.push(decodeRecord(bytes));
         else if (key.startsWith("run.")) runs.push(decodeRun(bytes));
+        else if (key === DRAINING_KEY) draining = true;
       } catch (error) {
         // What it was about is then unknown to this pool, so that its sandbox is removed as an orphan.
         this.#log.error({ key, error: String(error) }, "a record cannot be read");
       }
     }
-    return { sandboxes, runs };
+    return { sandboxes, runs, draining };
   }
 
   putSandbox(record: SandboxRecord, keepMs?: number): Promise<void> {
@@ -103,6 +107,12 @@ class JetStreamStore implements RecordStore {
 
   forgetRun(tenant: string, run: string): Promise<void> {
     return this.#do(() => this.#records.delete(runKey(tenant, run)));
+  }
+
+  putDraining(on: boolean): Promise<void> {
+    return this.#do(() =>
+      on ? this.#records.put(DRAINING_KEY, new Uint8Array([1])) : this.#records.delete(DRAINING_KEY),
+    );
   }
 
   /** One write at a time. That which is under way began before who asks now: the next one is for all who do so meanwhile, and

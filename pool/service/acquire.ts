@@ -244,8 +244,8 @@ export class Acquires {
     while (this.#queue.size > 0) {
       const now = this.#core.now();
       const decision = decide(this.#bucket, this.#sandboxes.starting, pace, now);
-      this.#core.meter.paced(decision.go ? "go" : decision.because);
       if (!decision.go) {
+        this.#core.meter.paced(decision.because);
         if (decision.because === "rate") {
           this.#bucket = decision.bucket;
           this.#core.deadlines.set(PUMP_DEADLINE, now + decision.waitMs);
@@ -253,19 +253,26 @@ export class Acquires {
         return;
       }
       const waiting = this.#queue.take((run) => this.#mayBegin(run));
-      // Those whose turn it is leave the last places to runs that have few booting.
-      if (waiting?.able === undefined) return;
+      // Those whose turn it is leave the last places to runs and tenants that have few booting.
+      if (waiting?.able === undefined) {
+        this.#core.meter.paced("booting");
+        return;
+      }
+      this.#core.meter.paced("go");
       this.#bucket = decision.bucket;
       this.#begin(waiting, waiting.able, now);
     }
   }
 
-  /** The last places are for runs that have few booting: one run whose sandboxes boot slowly, or hang, keeps no other
-   * from beginning. */
-  #mayBegin({ live }: Waiting): boolean {
+  /** The last places are for runs that have few booting, and the last half of these for tenants that have few: a run whose
+   * sandboxes boot slowly, or hang, keeps no other from beginning, nor does a tenant, however many runs it names. */
+  #mayBegin({ live, tenant }: Waiting): boolean {
     const { maxBooting, reservedBooting } = this.#core.limits;
     const reserved = Math.min(reservedBooting, Math.floor(maxBooting / 4));
-    return maxBooting - this.#sandboxes.starting > reserved || live.starting < reserved;
+    const left = maxBooting - this.#sandboxes.starting;
+    if (left > reserved) return true;
+    if (left > Math.ceil(reserved / 2)) return live.starting < reserved;
+    return this.#sandboxes.startingOf(tenant) < reserved;
   }
 
   /** The intent: from here on the pool owes either a grant or a removal. */

@@ -25,7 +25,10 @@ export class Admission {
 
   /** Throws DrainingError, QuotaExceededError or QueueFullError, saying whose bound it is. */
   admit(tenant: string, run: string): void {
-    if (this.draining) throw new DrainingError("the pool is being emptied and takes no new acquires");
+    if (this.draining)
+      throw new DrainingError(
+        "the pool is being emptied and takes no new acquires, until an operator ends that (`sandmesh drain --off`)",
+      );
     const { maxQueuedPerTenant, maxQueued, maxSandboxesPerTenant, maxSandboxesPerRun } = this.#limits;
     const waiting = this.#waitingOf.get(tenant) ?? 0;
     if (waiting + this.#sandboxes.ofTenant(tenant).size >= maxSandboxesPerTenant) {

@@ -37,6 +37,18 @@ test("a run whose sandboxes hang in their boot keeps no other from beginning", a
   expect(new Set((await Promise.all(hung)).map(({ code }) => code))).toEqual(new Set(["canceled"]));
 });
 
+test("a tenant whose sandboxes hang in their boot, in however many runs, keeps no other tenant from beginning", async () => {
+  await using mesh = await testMesh({ maxBooting: 16 });
+  mesh.provider.script = ({ run }) => ({ boot: run.startsWith("hangs") ? "never" : "ready" });
+  const [ann, bob] = await Promise.all([mesh.caller(), mesh.caller("bob", "other")]);
+  const hung = Array.from({ length: 40 }, (_, i) => errorOf(ann.acquire({ run: `hangs-${i}` }, 60_000)));
+  await until("it has all that it may", () => mesh.provider.made.size === 14);
+  await Promise.all(Array.from({ length: 10 }, () => bob.lease({ run: "boots" })));
+  expect(mesh.provider.made.size).toBe(24);
+  await Promise.all(Array.from({ length: 40 }, (_, i) => ann.release({ run: `hangs-${i}` })));
+  expect(new Set((await Promise.all(hung)).map(({ code }) => code))).toEqual(new Set(["canceled"]));
+});
+
 test("a run's own quota is told as such, and takes nothing from the tenant's other runs", async () => {
   await using mesh = await testMesh({ maxSandboxesPerRun: 3 });
   const ann = await mesh.caller();

@@ -163,7 +163,9 @@ class RunningPool implements Pool {
 
   async start(): Promise<void> {
     const { link, providers, log, name } = this.#core;
-    await recover(this.#core, this.#sandboxes, this.#runs, this.#reconciler);
+    const { draining } = await recover(this.#core, this.#sandboxes, this.#runs, this.#reconciler);
+    this.#acquires.draining = draining;
+    if (draining) log.warn("draining, as an operator asked of a pool before this one: it takes no acquires");
     for (const provider of providers.values()) {
       this.#unwatch.push(provider.watch((event) => this.#providerEvent(provider.name, event)));
     }

@@ -31,6 +31,10 @@ class ProcessMesh implements AsyncDisposable {
     return pool;
   }
 
+  async operator(): Promise<Caller> {
+    return new Caller(await this.server.operator("acme", "root", { reconnect: QUICK }));
+  }
+
   async caller(): Promise<Caller> {
     return new Caller(await this.server.user("acme", "ann", { reconnect: QUICK }));
   }
@@ -113,6 +117,25 @@ test("what was lost, unconfirmed or expired while no pool was there is taken bac
   await until("only the kept one is listed", async () => `${await listed()}` === `${kept.sandbox} leased`);
   const daemon = mesh.provider.made.get(kept.sandbox)?.daemon;
   await until("the new pool has spoken to the live daemon", () => daemon?.words.at(-1)?.verb === "renew");
+}, 60_000);
+
+test("a pool that was killed while it drained is followed by one that drains, until an operator ends it", async () => {
+  await using mesh = await processMesh();
+  const first = await mesh.startPool();
+  const [ann, root] = await Promise.all([mesh.caller(), mesh.operator()]);
+  await ann.lease({ run: "live" });
+  expect(await root.drain()).toMatchObject({ draining: true, remaining: 1 });
+  first.kill("SIGKILL");
+  await first.exited;
+  const second = await mesh.startPool();
+  expect(await ann.status()).toMatchObject({ draining: true });
+  expect(await errorOf(ann.acquire())).toMatchObject({ code: "draining" });
+  expect(await ann.renew("live")).toMatchObject({ sandboxes: 1 });
+  expect(await root.drain({ on: false })).toMatchObject({ draining: false });
+  second.kill("SIGKILL");
+  await second.exited;
+  await mesh.startPool();
+  await ann.lease({ run: "after" });
 }, 60_000);
 
 test("a daemon that became ready while no pool was there is granted by the next one", async () => {

@@ -15,8 +15,8 @@ export async function recover(
   sandboxes: Sandboxes,
   runs: Runs,
   reconciler: Reconciler,
-): Promise<void> {
-  const { sandboxes: records, runs: runRecords } = await core.store.load();
+): Promise<{ draining: boolean }> {
+  const { sandboxes: records, runs: runRecords, draining } = await core.store.load();
   const listed = new Map<string, Map<string, Listed>>();
   const providers = [...core.providers.values()];
   const lists = await Promise.allSettled(providers.map((provider) => reconciler.list(provider)));
@@ -32,6 +32,7 @@ export async function recover(
   for (const provider of providers)
     await reconciler.removeOrphans(provider, [...(listed.get(provider.name)?.values() ?? [])]);
   if (records.length > 0) core.log.info({ sandboxes: records.length, runs: runRecords.length }, "recovered");
+  return { draining };
 }
 
 function takeUp(

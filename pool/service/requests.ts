@@ -105,10 +105,15 @@ export class Requests {
     await this.#keptForOperators();
     const began = on && !this.#acquires.draining;
     this.#acquires.draining = on;
+    const kept = this.#core.store.putDraining(on);
+    kept.catch(() => undefined);
     if (began) this.#acquires.announceDraining(this.#heard);
     this.#core.log.info({ on, release_all, tenant, user }, "drain");
     if (on && release_all) this.#releaseEverything();
-    if (on && release_all && this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
+    // It is so from now on; that the next pool will know of it, too, is said only when it is durable.
+    if (this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
+    this.#core.unanswered.set(reply.subject, reply);
+    await kept;
     respond(this.#core, reply, { draining: on, remaining: this.#remaining() });
   }
 

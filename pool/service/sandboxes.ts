@@ -39,6 +39,7 @@ export class Sandboxes {
   /** Gone, and remembered for those who ask again; oldest first. */
   readonly #tombstones = new Map<string, number>();
   #pending = 0;
+  readonly #pendingOf = new Map<string, number>();
   /** Called when fewer are starting than before. */
   onRoom: () => void = () => {};
 
@@ -51,6 +52,10 @@ export class Sandboxes {
   /** How many are starting: what the pacing bounds. */
   get starting(): number {
     return this.#pending;
+  }
+
+  startingOf(tenant: string): number {
+    return this.#pendingOf.get(tenant) ?? 0;
   }
 
   get(sandbox: string, tenant?: string): Live | undefined {
@@ -212,9 +217,12 @@ export class Sandboxes {
     else if (from === "gone") this.#enter(live);
   }
 
-  #starting({ run }: Live, more: number): void {
+  #starting({ run, record: { tenant } }: Live, more: number): void {
     this.#pending += more;
     run.starting += more;
+    const ofTenant = this.startingOf(tenant) + more;
+    if (ofTenant === 0) this.#pendingOf.delete(tenant);
+    else this.#pendingOf.set(tenant, ofTenant);
   }
 
   #leave(live: Live): void {

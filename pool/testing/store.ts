@@ -1,12 +1,13 @@
 // For tests: records in memory, with the failures of real ones on demand. Several pools may use one after another.
 import type { SandmeshError } from "../../broker/contract/index.ts";
 import { decodeRecord, encodeRecord, type SandboxRecord } from "../lifecycle/record.ts";
-import type { RecordStore } from "../records/store.ts";
+import type { Loaded, RecordStore } from "../records/store.ts";
 import { decodeRun, encodeRun, type RunRecord } from "../runs/run.ts";
 
 export class MemoryRecords {
   readonly sandboxes = new Map<string, Uint8Array>();
   readonly runs = new Map<string, Uint8Array>();
+  draining = false;
   #epoch = 0;
 
   /** Fences the one before off. */
@@ -50,10 +51,11 @@ class MemoryStore implements RecordStore {
     });
   }
 
-  async load(): Promise<{ sandboxes: SandboxRecord[]; runs: RunRecord[] }> {
+  async load(): Promise<Loaded> {
     return {
       sandboxes: [...this.#records.sandboxes.values()].map(decodeRecord),
       runs: [...this.#records.runs.values()].map(decodeRun),
+      draining: this.#records.draining,
     };
   }
 
@@ -91,6 +93,12 @@ class MemoryStore implements RecordStore {
 
   forgetRun(tenant: string, run: string): Promise<void> {
     return this.#write(() => this.#records.runs.delete(`${tenant}/${run}`));
+  }
+
+  putDraining(on: boolean): Promise<void> {
+    return this.#write(() => {
+      this.#records.draining = on;
+    });
   }
 
   current(): Promise<void> {

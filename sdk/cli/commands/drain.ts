@@ -9,7 +9,7 @@ export function addDrain(program: Command): void {
     .command("drain")
     .summary("stop new acquires of all tenants, as an operator")
     .description(
-      "Stops new acquires, of all tenants; sandboxes that live live on. It needs an operator's credential (--creds): of the mesh of this machine that is operator.creds in its home (see `config`), of one on Kubernetes `kubernetes user --operator` makes it.",
+      "Stops new acquires, of all tenants; sandboxes that live live on. It lasts until `--off`, also through a restart of the pool. It needs an operator's credential (--creds): of the mesh of this machine that is operator.creds in its home (see `config`), of one on Kubernetes `kubernetes user --operator` makes it.",
     )
     .option("--off", "take acquires again")
     .addOption(new Option("--release-all", "and end all sandboxes, of all tenants").conflicts("off"))
