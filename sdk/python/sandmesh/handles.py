@@ -129,7 +129,8 @@ class Terminal:
         await self.command.resize(rows, cols)
 
     async def wait(self) -> CommandEnd:
-        """Reads what is left and throws it away; returns how it ended."""
+        """Returns how it ended, when ``output`` was read: by a loop of another task, or, where there is none, by this,
+        which throws it away."""
         return await self.output.wait()
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from . import commands
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
+from ._wire.turns import Reader, Turns, reader_here
 from .errors import CanceledError, SandmeshError
 from .results import Chunk, Chunker, CommandEnd, end_of
 from .stdin import StdinWriter, tell
@@ -99,7 +100,8 @@ class CommandStream:
     slows the command down (its pipe is full), and never fills memory. Leaving the loop before the end, by whatever,
     cancels the command where this stream started it, and ends the reading. Within ``async with stream`` only leaving
     the block does: one loop may be left there, and the next one reads on. ``await anext(stream)`` is one chunk, and
-    leaves nothing. A stream that is read no further and let go of is left, too. What was left raises CanceledError."""
+    leaves nothing. One loop at a time, of one task: another's raises InvalidRequestError. A stream that is read no
+    further and let go of is left, too. What was left raises CanceledError."""
 
     def __init__(
         self,
@@ -116,6 +118,7 @@ class CommandStream:
         self._begun = follower.begin()
         self._reading = _Reading(box, command_id, follower, owns, on_output_end)
         self._chunks = cast("AsyncGeneratorType[Chunk, None]", self._reading.chunks())
+        self._turns = Turns(self._chunks)
         self._in_block = False
         self._stdin = StdinWriter(box, command_id, self._begun, follower, known=owns)
 
@@ -131,33 +134,47 @@ class CommandStream:
         return self._reading.end
 
     def __aiter__(self) -> AsyncGenerator[Chunk, None]:
-        return self._loop()
+        return self._loop(reader_here())
 
-    async def _loop(self) -> AsyncGenerator[Chunk, None]:
+    async def _loop(self, reader: Reader) -> AsyncGenerator[Chunk, None]:
         """One for each loop: nobody else holds it, so that leaving the loop ends it."""
-        self._reading.throw_if_left()
+        self._begin_loop(reader)
         try:
-            async for chunk in self._chunks:
+            while True:
+                try:
+                    chunk = await self._turns.step()
+                except StopAsyncIteration:
+                    return
                 yield chunk
         finally:
-            await self._leave_loop()
+            await self._leave_loop(reader)
+
+    def _begin_loop(self, reader: Reader) -> None:
+        self._reading.throw_if_left()
+        self._turns.begin(reader)
 
     async def __anext__(self) -> Chunk:
         self._reading.throw_if_left()
-        return await anext(self._chunks)
+        return await self._turns.step()
 
     async def wait(self) -> CommandEnd:
-        """Reads what is left and throws it away; returns how the command ended."""
+        """Returns how the command ended, when all its output was read: by a loop of another task, or, where there is
+        none, by this, which throws it away."""
+        return await self._wait(reader_here())
+
+    async def _wait(self, reader: Reader) -> CommandEnd:
         self._reading.throw_if_left()
-        async for _chunk in self._chunks:
-            pass
+        await self._turns.drain(reader)
         if self._reading.end is None:
             raise self._reading.why_left()
         return self._reading.end
 
-    async def _leave_loop(self) -> None:
-        if not self._in_block:
-            await self.close()
+    async def _leave_loop(self, reader: Reader) -> None:
+        try:
+            if not self._in_block:
+                await self.close()
+        finally:
+            self._turns.end(reader)
 
     async def write_stdin(self, data: str | bytes) -> None:
         """Returns when the command's side has taken it. Needs ``stdin_open=True``."""
@@ -189,6 +206,7 @@ class CommandStream:
         if not self._chunks.ag_running:
             await self._chunks.aclose()
         await self._reading.stop()
+        self._turns.stop()
 
     def __del__(self) -> None:
         reading: _Reading | None = getattr(self, "_reading", None)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import commands, handles, shells, stdin, streams
+from .._wire.turns import thread_here
 from .loop import Loop
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class CommandStream:
 
     def __iter__(self) -> Iterator[Chunk]:
         """One for each loop: nobody else holds it, so that leaving the loop ends it."""
+        reader = thread_here()
+        self._loop.now(lambda: self._stream._begin_loop(reader))
         try:
             while (chunk := self._loop.call(self._next())) is not None:
                 yield chunk
         finally:
-            self._loop.let_go(self._stream._leave_loop)
+            self._loop.let_go(lambda: self._stream._leave_loop(reader))
 
     def __next__(self) -> Chunk:
         chunk = self._loop.call(self._next())
@@ -46,7 +49,7 @@ class CommandStream:
         return await anext(self._stream, None)
 
     def wait(self) -> CommandEnd:
-        return self._loop.call(self._stream.wait())
+        return self._loop.call(self._stream._wait(thread_here()))
 
     def write_stdin(self, data: str | bytes) -> None:
         self._loop.call(self._stream.write_stdin(data))
@@ -133,7 +136,7 @@ class Terminal:
         self._loop.call(self._terminal.resize(rows, cols))
 
     def wait(self) -> CommandEnd:
-        return self._loop.call(self._terminal.wait())
+        return self.output.wait()
 
     def close(self) -> None:
         self._loop.leave(self._terminal.close())
