@@ -75,6 +75,9 @@ export const poolEventSubject = (tenant: string, what: string): string =>
   `evt.v1.${id("tenant", tenant)}.pool.${verb(what)}`;
 export const runEventSubject = (tenant: string, run: string, what: string): string =>
   `evt.v1.${id("tenant", tenant)}.run.${id("run", run)}.${verb(what)}`;
+/** Events of runs, where `run`, `what` or both are `*`. */
+export const runEventWildcard = (tenant: string, run: string, what: string): string =>
+  `evt.v1.${id("tenant", tenant)}.run.${run === "*" ? run : id("run", run)}.${what === "*" ? what : verb(what)}`;
 export const sandboxEventSubject = (tenant: string, sandbox: string, what: string): string =>
   `evt.v1.${id("tenant", tenant)}.sbx.${id("sandbox", sandbox)}.${verb(what)}`;
 /** Each sandbox's word that it is ready, of all tenants: the pool's subscription. */

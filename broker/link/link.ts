@@ -1,7 +1,7 @@
 // The link to NATS as the rest of sandmesh sees it. This folder is the only one that imports the npm package `nats`.
 // `connect` stands in connect.ts.
 
-import type { ConnectionError } from "../contract/core.ts";
+import type { ConnectionError, SandmeshError } from "../contract/core.ts";
 
 export interface Message {
   readonly subject: string;
@@ -14,6 +14,13 @@ export interface Message {
 
 export interface Subscription {
   unsubscribe(): void;
+}
+
+export interface SubscribeOptions {
+  queue?: string;
+  /** Called once where the server refuses it, which ends it: with PermissionDeniedError (reason `subscribe`), also where the
+   * connection has as many as it may have. Left out: the link's `onError` is told. */
+  refused?: (error: SandmeshError) => void;
 }
 
 export interface RequestOptions {
@@ -52,7 +59,7 @@ export interface Link {
   /** Whether the connection has taken all that was published: the bytes of a `tail` may be changed then, too. */
   readonly idle: boolean;
   /** `handle` is called in order of arrival; what it throws is logged, and ends nothing. */
-  subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription;
+  subscribe(subject: string, handle: (message: Message) => void, options?: SubscribeOptions): Subscription;
   /** One answer. `responder` is the sandbox's id or "pool". Throws UnreachableError (nobody listens: at once),
    * DeadlineError, CanceledError, ConnectionError. */
   request(responder: string, subject: string, data: Uint8Array, options: RequestOptions): Promise<Message>;

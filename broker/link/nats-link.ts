@@ -6,7 +6,7 @@ import { CanceledError, ConnectionError, SandmeshError, toSandmeshError } from "
 import { Absence } from "./absence.ts";
 import { after } from "./after.ts";
 import { Deadlines } from "./deadlines.ts";
-import type { AnswerStream, Link, Message, RequestOptions, Subscription } from "./link.ts";
+import type { AnswerStream, Link, Message, RequestOptions, SubscribeOptions, Subscription } from "./link.ts";
 import { formatHeaders, isNoResponders, LinkMessage, type Respond } from "./message.ts";
 import { whenAborted } from "./on-abort.ts";
 import { checkSubject, Outbox } from "./outbox.ts";
@@ -17,10 +17,12 @@ import {
   observerAsks,
   type RefusedSubject,
   subjectRefused,
+  tooManySubscriptions,
 } from "./refusals.ts";
 import { canceled, closedError, Requests, SingleRequest } from "./requests.ts";
 import { type LinkSettings, protocolOptions } from "./settings.ts";
 import { Answers } from "./stream.ts";
+import { Subscribed } from "./subscribed.ts";
 
 /** How long `close` waits for the server to have all that was published. */
 const LAST_FLUSH_MS = 1_000;
@@ -33,6 +35,7 @@ export class NatsLink implements Link {
   readonly #protocol: LinkProtocol;
   readonly #outbox: Outbox;
   readonly #requests = new Requests(new Deadlines());
+  readonly #subscribed = new Subscribed();
   readonly #wildcard: string;
   /** Random, so that the answers of one user's several connections do not all come to each of them. */
   readonly #connection = randomBytes(5).toString("hex");
@@ -130,17 +133,22 @@ export class NatsLink implements Link {
     this.#outbox.send(subject, reply, headers, data, tail);
   }
 
-  subscribe(subject: string, handle: (message: Message) => void, options?: { queue?: string }): Subscription {
+  subscribe(
+    subject: string,
+    handle: (message: Message) => void,
+    { queue, refused }: SubscribeOptions = {},
+  ): Subscription {
     if (this.#closing) throw closedError();
     checkSubject(subject);
-    const stop = this.#protocol.listen(subject, options?.queue, (arg, raw) => {
+    const stop = this.#protocol.listen(subject, queue, (arg, raw) => {
       try {
         handle(new LinkMessage(arg, raw, this.#respond));
       } catch (error) {
         this.#report(error, `a handler of ${subject}`);
       }
     });
-    return { unsubscribe: stop };
+    if (refused === undefined) return { unsubscribe: stop };
+    return this.#subscribed.add(subject, refused, stop, (answered) => this.#protocol.ping(answered));
   }
 
   readonly #respond: Respond = (reply, data, headers) =>
@@ -276,7 +284,10 @@ export class NatsLink implements Link {
     const complaint = complaintOf(error);
     if (complaint.about === "credential") this.#credentialRefused(error);
     else if (complaint.about === "subject") this.#subjectRefused(complaint);
-    else if (complaint.about === "anything else") this.#report(error, "the server");
+    else if (complaint.about === "number of subscriptions") {
+      if (!this.#subscribed.refuseOne(tooManySubscriptions))
+        this.#report(tooManySubscriptions(), "the server");
+    } else if (complaint.about === "anything else") this.#report(error, "the server");
   }
 
   #credentialRefused(error: NatsError): void {
@@ -294,7 +305,9 @@ export class NatsLink implements Link {
     const concerned =
       operation === "publish"
         ? this.#requests.fail(denied, subject)
-        : subject === this.#wildcard && this.#requests.fail(denied);
+        : subject === this.#wildcard
+          ? this.#requests.fail(denied)
+          : this.#subscribed.refuse(subject, denied);
     if (!concerned) this.#report(denied(), "the server");
   }
 

@@ -142,6 +142,13 @@ export class LinkProtocol extends ProtocolHandler {
     };
   }
 
+  /** Sends a ping, and calls `answered` in the turn in which the answer is read, or with the loss of the connection: a promise
+   * would tell after what came behind it in the same packet. */
+  ping(answered: () => void): void {
+    const pong = new Promise<void>(() => undefined);
+    void this.flush(Object.assign(pong, { resolve: answered, reject: answered }));
+  }
+
   /** Sends one message, `tail` behind `data`; the caller has checked it. */
   emit(
     subject: string,

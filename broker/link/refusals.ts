@@ -12,12 +12,15 @@ export type Complaint =
   /** Said to one whose process stood still, with the cut: what follows is a reconnect as any other. */
   | { about: "stillness" }
   | ({ about: "subject" } & RefusedSubject)
+  /** A further subscription, of which it says nothing else. The connection goes on. */
+  | { about: "number of subscriptions" }
   | { about: "anything else" };
 
 /** What an error is about that the server has told. */
 export function complaintOf(error: NatsError): Complaint {
   if (error.isAuthError() || /authentication revoked/i.test(error.message)) return { about: "credential" };
   if (/stale connection/i.test(error.message)) return { about: "stillness" };
+  if (/maximum subscriptions exceeded/i.test(error.message)) return { about: "number of subscriptions" };
   const [, operation, subject] =
     /(Publish|Subscription)(?: with .*)? to "([^"]+)"/i.exec(error.message) ?? [];
   if (!error.isPermissionError() || operation === undefined || subject === undefined)
@@ -33,6 +36,13 @@ export const subjectRefused = ({ operation, subject }: RefusedSubject): Permissi
   new PermissionDeniedError(
     `this credential may not ${operation === "publish" ? "publish to" : "subscribe"} ${subject}`,
     { reason: operation },
+  );
+
+/** `subject`: undefined where it is not known. */
+export const tooManySubscriptions = (subject?: string): PermissionDeniedError =>
+  new PermissionDeniedError(
+    `this connection may not subscribe ${subject ?? "more"}: the server says maximum subscriptions exceeded`,
+    { reason: "subscribe" },
   );
 
 /** Known beforehand: of the server's two refusals the first would be about the answers' subject. */

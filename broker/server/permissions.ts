@@ -13,7 +13,7 @@ export interface Permissions {
   /** Subjects it may subscribe; empty: none. */
   subscribe: readonly string[];
   limits: {
-    /** Subscriptions at once on one connection. */
+    /** Subscriptions at once on one connection. The SDKs need 46 at most (sdk/typescript/wire/event-hub.ts). */
     subscriptions: number;
     /** Bytes of a message with its headers. */
     payload: number;

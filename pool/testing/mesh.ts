@@ -16,6 +16,7 @@ import {
   StatusAnswer,
 } from "../../broker/contract/index.ts";
 import type { Link } from "../../broker/link/link.ts";
+import type { ServerOptions } from "../../broker/server/start.ts";
 import { type TestServer, testServer } from "../../broker/server/testing.ts";
 import type { PoolLimits } from "../config.ts";
 import { type Pool, type PoolOptions, startPool } from "../service/pool.ts";
@@ -141,8 +142,11 @@ export class TestMesh implements AsyncDisposable {
   }
 }
 
-export async function testMesh(limits?: Partial<PoolLimits>): Promise<TestMesh> {
-  const mesh = new TestMesh(await testServer());
+export async function testMesh(
+  limits?: Partial<PoolLimits>,
+  server: Partial<ServerOptions> = {},
+): Promise<TestMesh> {
+  const mesh = new TestMesh(await testServer(server));
   await mesh.start(limits);
   return mesh;
 }

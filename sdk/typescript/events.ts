@@ -1,20 +1,10 @@
 // What happens in the mesh, as the pool tells it.
 import * as v from "valibot";
-import {
-  check,
-  EVENTS,
-  eventWildcard,
-  Id,
-  type PoolEvent,
-  parseSubject,
-  runEventSubject,
-} from "../../broker/contract/index.ts";
-import type { Message } from "../../broker/link/link.ts";
+import { check, EVENTS, Id, type PoolEvent, type SandmeshError } from "../../broker/contract/index.ts";
 import { onAbort } from "../../broker/link/on-abort.ts";
 import { given, invalid, nothingElse } from "./arguments.ts";
 import { defined } from "./spec.ts";
 import type { Caller } from "./wire/caller.ts";
-import { poolEventOf } from "./wire/news.ts";
 import { throwIfAborted } from "./wire/pause.ts";
 
 export interface EventFilter {
@@ -48,6 +38,7 @@ const MAX_WAITING = 10_000;
 
 /** Endless; leave the loop or abort. Throws ConnectionError where the server has been away for a minute. Events from before
  * the first step of the loop are not told. Events of sandboxes' own making are left out, since anyone inside may make them.
+ * Throws PermissionDeniedError (reason `subscribe`) where the server refuses to tell of them.
  * MissedEvents come whatever the filter is. */
 export async function* events(caller: Caller, filter: EventFilter): AsyncGenerator<MeshEvent, void, void> {
   const waiting: MeshEvent[] = [];
@@ -57,13 +48,15 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     if (waiting.length > MAX_WAITING) waiting.splice(0, MAX_WAITING / 2, missed());
     wake();
   };
-  const take = (message: Message) => {
-    const subject = parseSubject(message.subject);
-    if (subject?.kind !== "event" || subject.scope === "sandbox") return;
-    const event = poolEventOf(message.data);
-    if (event === undefined || !kinds.has(event.what)) return;
+  let refusal: SandmeshError | undefined;
+  const tell = (event: PoolEvent) => {
+    if (!kinds.has(event.what)) return;
     if ((run === undefined || event.run === run) && (sandbox === undefined || event.sandbox === sandbox))
       add(event);
+  };
+  const refused = (error: SandmeshError) => {
+    refusal = error;
+    wake();
   };
   const { link } = caller;
   const { run, sandbox, what, signal, ...rest } = given(filter, "filter");
@@ -71,11 +64,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
   const kinds = kindsOf(what);
   // No event would ever be another name's.
   check(Filter, defined({ run, sandbox }));
-  const subjects =
-    run === undefined
-      ? [eventWildcard(link.tenant)]
-      : [...kinds].map((kind) => runEventSubject(link.tenant, run, kind));
-  const subscriptions = subjects.map((subject) => link.subscribe(subject, take));
+  const unhearEvents = caller.news.events.hear(run, { tell, refused });
   const stop = () => wake();
   const unhear = onAbort(signal, stop);
   const heed = link.onGone(stop);
@@ -88,6 +77,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
       throwIfAborted(signal);
       const event = waiting.shift();
       if (event !== undefined) yield event;
+      else if (refusal !== undefined) throw refusal;
       else if (caller.unusable !== undefined) throw caller.unusable;
       else
         await new Promise<void>((go) => {
@@ -98,7 +88,7 @@ export async function* events(caller: Caller, filter: EventFilter): AsyncGenerat
     unhear();
     heed();
     heedReturn();
-    for (const subscription of subscriptions) subscription.unsubscribe();
+    unhearEvents();
   }
 }
 

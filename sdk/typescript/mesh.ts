@@ -261,7 +261,8 @@ export class Mesh implements AsyncDisposable {
 
   /** What happens in the mesh, from now on; and `{ what: "missed" }`, whatever the filter, where the connection was lost and is
    * back, or the reader was 10,000 events behind: look again with `list`, since what happened meanwhile is not told. Throws
-   * InvalidRequestError, CanceledError, ConnectionError (the mesh was closed, or its server has been away for a minute). */
+   * InvalidRequestError, CanceledError, ConnectionError (the mesh was closed, or its server has been away for a minute),
+   * PermissionDeniedError (the server refuses to tell of them). */
   events(filter: EventFilter = {}): AsyncGenerator<MeshEvent, void, void> {
     return events(this.#caller, filter);
   }

@@ -73,7 +73,12 @@ export class Tenure {
     if (state === undefined) {
       state = new RunState(run, leaseMs);
       this.#runs.set(run, state);
-      state.unhear = hearLosses(this.#caller.link, run, (...loss) => this.#happened(run, ...loss));
+      state.unhear = hearLosses(
+        this.#caller.news,
+        run,
+        (...loss) => this.#happened(run, ...loss),
+        () => this.#lookSoon(),
+      );
     }
     state.acquiring += 1;
     state.leaseMs = leaseMs;
@@ -197,7 +202,7 @@ export class Tenure {
     else if (state.acquiring > 0) state.early.set(sandbox, reason);
   }
 
-  /** The connection was lost and is back: losses that were told meanwhile were not heard. */
+  /** The connection was lost and is back, or the server refuses to tell: losses meanwhile were not heard. */
   #lookSoon(): void {
     clearTimeout(this.#lookTimer);
     const look = () => {

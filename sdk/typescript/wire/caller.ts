@@ -22,6 +22,7 @@ import {
 import type { Link } from "../../../broker/link/link.ts";
 import { onlyWellFormed } from "../arguments.ts";
 import { mayBeLost } from "./lost.ts";
+import { News } from "./news.ts";
 import { canceledBy, pause, throwIfAborted } from "./pause.ts";
 
 /** Which sandbox, and under which lease; a person's handle has no fence. */
@@ -86,11 +87,13 @@ export type SandboxAnswer<V extends CallVerb> = AnswerOf<(typeof SANDBOX_VERBS)[
 
 export class Caller {
   readonly link: Link;
+  readonly news: News;
   /** Set when the connection is closed for good, by us or by the server. */
   closed: { reason: Error | undefined } | undefined;
 
   constructor(link: Link) {
     this.link = link;
+    this.news = new News(link);
     void link.closed.then((reason) => {
       this.closed = { reason };
     });

@@ -51,10 +51,11 @@ export class Losses {
   #hear(run: string): Heard {
     const since = performance.now();
     const heard: Heard = { tells: new Map(), ended: new Map(), since, unhear: () => undefined };
-    heard.unhear = hearLosses(this.#caller.link, run, (sandbox, reason) => {
+    const tell = (sandbox: string, reason: string) => {
       heard.ended.set(sandbox, reason);
       tellAll(heard, sandbox, reason);
-    });
+    };
+    heard.unhear = hearLosses(this.#caller.news, run, tell, () => this.#lookSoon());
     this.#runs.set(run, heard);
     return heard;
   }

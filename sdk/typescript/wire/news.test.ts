@@ -10,8 +10,14 @@ test("an event of a newer pool, or none at all, is passed over in silence, and t
   const faults: unknown[] = [];
   const link = await server.user("acme", "ann", { onError: (error) => faults.push(error) });
   const losses: string[][] = [];
-  const stop = hearLosses(link, "r", (...loss) => losses.push(loss));
-  const read = events(new Caller(link), { run: "r" });
+  const caller = new Caller(link);
+  const stop = hearLosses(
+    caller.news,
+    "r",
+    (...loss) => losses.push(loss),
+    () => undefined,
+  );
+  const read = events(caller, { run: "r" });
   const next = read.next();
   await link.flush();
   const pool = await server.pool();
