@@ -1,6 +1,17 @@
 // Images as files: each form runs, layers are shared, and a hostile or broken one is refused before it can do harm.
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { appendFile, mkdir, readdir, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
 import {
   busyboxEntries,
@@ -77,6 +88,22 @@ describe.if(process.getuid?.() === 0)("images", () => {
       await makeOciLayout(at("oci"), { layers: [base, [{ name: "which", content }]] });
       expect(await bench.probe(`sb-${content}`, "cat /which", { image: at("oci") })).toBe(content);
     }
+  });
+
+  test("a tar that is written over in its place, with its size and time as before, is taken anew", async () => {
+    const layers = (content: string): Entry[][] => [base, [{ name: "which", content }]];
+    const image = await makeDockerArchive(at("image.tar"), { layers: layers("one") });
+    // Whole seconds, which `utimes` sets exactly.
+    const time = new Date(1_700_000_000_000);
+    await utimes(image, time, time);
+    const before = await stat(image);
+    expect(await bench.probe("sb-one", "cat /which", { image })).toBe("one");
+    const other = await makeDockerArchive(at("other.tar"), { layers: layers("two") });
+    await writeFile(image, await readFile(other));
+    await utimes(image, time, time);
+    const { ino, size, mtimeMs } = await stat(image);
+    expect([ino, size, mtimeMs]).toEqual([before.ino, before.size, before.mtimeMs]);
+    expect(await bench.probe("sb-two", "cat /which", { image })).toBe("two");
   });
 
   test("an OCI layout as one tar", async () => {

@@ -135,7 +135,9 @@ export class Images {
     if (found === undefined) throw fault("no such file or folder");
     if (found.isSecret) throw fault("that folder is, holds or lies in the mesh's own state folder");
     const { identity } = found;
-    const versionOf = ({ ino, mtimeMs, size }: Stats) => `${ino}:${mtimeMs}:${size}`;
+    // mtime is whoever writes it to set, ctime is the kernel's.
+    const versionOf = ({ dev, ino, mtimeMs, ctimeMs, size }: Stats) =>
+      `${dev}:${ino}:${mtimeMs}:${ctimeMs}:${size}`;
     if (info.isFile()) return { path: real, ref, archive: true, version: versionOf(info), identity };
     if (!info.isDirectory()) throw fault("neither a file nor a folder");
     const names = await namesIn(real);
