@@ -120,7 +120,8 @@ ${functions("command printf", "9", "PS1= PS2=; ")}`,
     quiet: "2>&-",
   });
 
-/** zsh's way back from an error or an interrupt is the `always` block; outside of it an interrupt is the script's end. */
+/** zsh's way back from an error or an interrupt is the `always` block; outside of it an interrupt is the script's end. It has a
+ * place in zsh's job table, as has each builtin that runs text (see ARCHITECTURE.md for what that costs). */
 const guarded = (run: string): string =>
   `{ ${run}; } always { { TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; } 2>/dev/null; }`;
 /** Its environment file, which `zsh -c` reads; `-f`, without which an interactive one reads others, too, leaves it out. */

@@ -44,6 +44,23 @@ inEachShell("a background job lives on, does not delay the answer, and can be wa
   await untilGone(pid);
 });
 
+inEachShell(
+  "a background job is reached by `%%` and by the number that `jobs` tells",
+  async (s, shell) => {
+    for (const way of ["%%", "number"]) {
+      const pid = Number((await run(s, "sleep 60 & echo $!")).stdout);
+      await untilRuns(pid, "sleep");
+      const number = /^\[(\d+)\]/m.exec((await run(s, "jobs")).stdout)?.[1];
+      // In zsh what a command runs in has numbers, too, and the lowest.
+      if (shell !== "zsh") expect(number).toBe("1");
+      await run(s, `kill ${way === "number" ? `%${number}` : way}; wait`);
+      await untilGone(pid);
+    }
+  },
+  // dash takes each job for a process group, which it has none of without job control, and says that there is no such process.
+  ["bash", "busybox", "zsh"],
+);
+
 inEachShell("commands of many lines, here-documents, quotes and 100 KB come through unchanged", async (s) => {
   const here = await run(
     s,
