@@ -1,6 +1,6 @@
 // Completion, in real shells: as README says to set it up, and of all that there is to complete.
 import { describe, expect, test } from "bun:test";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
 import { PROGRAM_WORDS, ROOT, run } from "./program.ts";
@@ -42,6 +42,31 @@ describe("with README's alias", async () => {
     await here.sandmesh("release", id);
   });
 });
+
+test.each([
+  ["bash", ["--norc", "-i"]],
+  ["zsh", ["-fi"]],
+  ["fish", ["-i"]],
+] as const)(
+  "in %s a completed file is one word, whatever is in its name, and nothing of it runs",
+  async (shell, flags) => {
+    const HOME = join(here.scratch, `files-${shell}`);
+    const [folder, bin] = [join(HOME, "folder"), join(HOME, "bin")];
+    await mkdir(join(folder, "dd inner"), { recursive: true });
+    await mkdir(bin);
+    await writeFile(join(folder, "zz $(touch pwned) y"), "");
+    await writeFile(join(folder, "dd inner", "sub"), "");
+    const program = `[ "$1" = cp ] || exec ${PROGRAM_WORDS} "$@"\nprintf '<%s>' "$@"; echo`;
+    await writeFile(join(bin, "sandmesh"), `#!/bin/sh\n${program}\n`, { mode: 0o755 });
+    const setUp =
+      shell === "fish" ? "sandmesh completion fish | source" : `eval "$(sandmesh completion ${shell})"`;
+    const press = ["python3", join(import.meta.dir, "press-tab-file.py"), setUp, shell, ...flags];
+    const PATH = `${bin}:${process.env.PATH}`;
+    const env = { SANDMESH_HOME: here.home, HOME, ZDOTDIR: HOME, XDG_CONFIG_HOME: HOME, TERM: "dumb", PATH };
+    expect(await run(press, { env, cwd: folder })).toEqual({ code: 0, stdout: "", stderr: "" });
+    expect((await readdir(folder)).sort()).toEqual(["dd inner", "zz $(touch pwned) y"]);
+  },
+);
 
 test("bash completes commands, options and sandboxes", async () => {
   const id = await here.acquired();

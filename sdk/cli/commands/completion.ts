@@ -6,12 +6,12 @@ import { withOutput } from "../context.ts";
 import { operandsOf } from "../words.ts";
 
 const SCRIPTS = {
+  // Where nothing is found, names of files are each shell's own to complete: it alone knows how to quote `$(…)` in one.
   bash: `_sandmesh() {
   local IFS=$'\\n'
   COMPREPLY=($(sandmesh complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-  [ "\${#COMPREPLY[@]}" = 0 ] && COMPREPLY=($(compgen -f -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
-complete -F _sandmesh sandmesh`,
+complete -o default -F _sandmesh sandmesh`,
   // Of an alias zsh completes the words that it stands for, and within a completion it knows none: it becomes a function.
   zsh: `#compdef sandmesh
 _sandmesh() {
@@ -25,16 +25,12 @@ if (( \${+aliases[sandmesh]} )); then
 fi
 if (( ! \${+functions[compdef]} )); then autoload -Uz compinit && compinit; fi
 if [[ $funcstack[1] = _sandmesh ]]; then _sandmesh "$@"; else compdef _sandmesh sandmesh; fi`,
-  fish: `function __sandmesh_complete
+  fish: `function __sandmesh_found
   set -l words (commandline -opc) (commandline -ct)
-  set -l found (sandmesh complete -- $words[2..-1] 2>/dev/null)
-  if test (count $found) -gt 0
-    printf '%s\\n' $found
-  else
-    __fish_complete_path (commandline -ct)
-  end
+  set -g __sandmesh_found (sandmesh complete -- $words[2..-1] 2>/dev/null)
+  test (count $__sandmesh_found) -gt 0
 end
-complete -c sandmesh -f -a '(__sandmesh_complete)'`,
+complete -c sandmesh -n __sandmesh_found -f -a '$__sandmesh_found'`,
 } as const;
 type Shell = keyof typeof SCRIPTS;
 const isShell = (name: string): name is Shell => Object.hasOwn(SCRIPTS, name);
