@@ -98,6 +98,17 @@ async def test_a_second_reader_is_told_so_and_the_first_reads_on(local: Backend)
             assert (await step).text == "c\n"
 
 
+async def test_a_loop_may_be_made_where_no_task_is(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        async with box.stream(LINES) as stream:
+            made = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(lambda: made.set_result(aiter(stream)))
+            assert "".join([chunk.text async for chunk in await made]) == EXPECTED
+        async with box.stream(LINES) as stream:
+            loop = await asyncio.to_thread(aiter, stream)
+            assert "".join([chunk.text async for chunk in loop]) == EXPECTED
+
+
 def test_a_thread_waits_beside_one_that_reads(local: Backend) -> None:
     with local.connect_sync() as mesh, mesh.acquire("host") as box:
         with box.stream("echo a; read x; echo $x; exit 4", stdin_open=True) as stream:

@@ -16,7 +16,11 @@ Reader = weakref.ref[Any]
 
 
 def reader_here() -> Reader:
-    return weakref.ref(asyncio.current_task())
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # on a thread without a loop
+        task = None
+    return thread_here() if task is None else weakref.ref(task)
 
 
 def thread_here() -> Reader:
