@@ -156,7 +156,7 @@ describe("what is told", () => {
       adding.mockRestore();
       opening.mockRestore();
     }
-    await until("all are watched", () => kernelWatches() === 16_001);
+    await until("all are watched", () => kernelWatches() === 16_001, 30_000);
     own.put("15999/file");
     await reader.until("15999/file");
   }, 60_000);
