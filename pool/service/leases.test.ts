@@ -166,6 +166,26 @@ test("a release that is asked again under its id, after all is gone, counts what
   expect(await eve.release({ run: "run-1", id: ofRun })).toEqual({ released: 0, known: 0 });
 });
 
+test("a release under an id that was used for something else is a conflict, and ends nothing", async () => {
+  await using mesh = await testMesh();
+  const ann = await mesh.caller();
+  const [gone, held] = [await ann.lease(), await ann.lease()];
+  const id = newUuidV7();
+  const one = { released: 1, known: 1 };
+  const ofGone = { sandbox: gone.sandbox, id };
+  expect(await ann.release(ofGone)).toEqual(one);
+  for (const other of [
+    { sandbox: held.sandbox },
+    { lease: held.lease },
+    { run: "run-1" },
+    { sandbox: gone.sandbox, generation: gone.generation },
+  ])
+    expect(await errorOf(ann.release({ ...other, id }))).toMatchObject({ code: "conflict", field: "id" });
+  // It is the same release, whether it is waited for or not.
+  expect(await ann.release({ ...ofGone, wait: false })).toEqual(one);
+  expect(await ann.release({ sandbox: held.sandbox, id: newUuidV7() })).toEqual(one);
+});
+
 test("a removal that fails is tried until it succeeds, and only then is the release answered", async () => {
   await using mesh = await testMesh();
   mesh.provider.script = () => ({ removeFailures: 4 });

@@ -2,6 +2,7 @@
 import {
   CanceledError,
   ConfirmRequest,
+  ConflictError,
   LeaseLostError,
   NotFoundError,
   ProviderError,
@@ -32,6 +33,10 @@ interface Asked {
   readonly answer: { released: number; known?: number };
 }
 
+/** What a release names: under its id it may be asked for again, with another `wait`, too. */
+const namedBy = ({ sandbox, lease, run, generation }: Release): string =>
+  JSON.stringify({ sandbox, lease, run, generation });
+
 export class Leases {
   readonly #core: Core;
   readonly #sandboxes: Sandboxes;
@@ -41,8 +46,8 @@ export class Leases {
   /** Releases that wait for the removal: what to do when that takes too long. */
   readonly #releases = new Map<string, () => void>();
   #count = 0;
-  /** By the id of the release; oldest first. */
-  readonly #asked = new Map<string, Asked>();
+  /** By the id of the release, with what it names; oldest first. */
+  readonly #asked = new Map<string, { named: string; asked: Asked }>();
 
   constructor(core: Core, sandboxes: Sandboxes, runs: Runs, acquires: Acquires, effects: Effects) {
     this.#core = core;
@@ -94,12 +99,15 @@ export class Leases {
     const { id, wait } = request;
     const key = id === undefined ? undefined : `${tenant}/${id}`;
     const earlier = key === undefined ? undefined : this.#asked.get(key);
-    const asked = earlier ?? this.#begin(tenant, request);
+    // The answer to the other one would say that this one's sandboxes are gone.
+    if (earlier !== undefined && earlier.named !== namedBy(request))
+      throw new ConflictError(`the release ${id} was asked for before, of something else`, { field: "id" });
+    const asked = earlier?.asked ?? this.#begin(tenant, request);
     if (asked === undefined) {
       ifCurrent(this.#core, () => respond(this.#core, reply, { released: 0, known: 0 }));
       return;
     }
-    if (key !== undefined && earlier === undefined) this.#remember(key, asked);
+    if (key !== undefined && earlier === undefined) this.#remember(key, namedBy(request), asked);
     this.#answer(asked, reply, wait);
   }
 
@@ -125,8 +133,8 @@ export class Leases {
     return this.#releaseAll([live]);
   }
 
-  #remember(key: string, asked: Asked): void {
-    this.#asked.set(key, asked);
+  #remember(key: string, named: string, asked: Asked): void {
+    this.#asked.set(key, { named, asked });
     for (const oldest of this.#asked.keys()) {
       if (this.#asked.size <= MAX_ASKED) return;
       this.#asked.delete(oldest);

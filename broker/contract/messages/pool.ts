@@ -94,7 +94,12 @@ export const ReleaseRequest = v.pipe(
     run: v.optional(RunId),
     wait: v.optional(v.boolean(), true),
     id: v.optional(
-      v.pipe(CommandId, v.description("Asked again under the same one, it is counted as the first time")),
+      v.pipe(
+        CommandId,
+        v.description(
+          "Asked again under the same one, it is counted as the first time; of something else that is a conflict",
+        ),
+      ),
     ),
   }),
   v.check(
