@@ -44,6 +44,10 @@ const Order = v.variant("do", [
   v.object({ do: v.literal("observer_credentials") }),
   /** What the pool says. */
   v.object({ do: v.literal("publish"), subject: v.string(), text: v.string() }),
+  v.object({
+    do: v.literal("publish_all"),
+    messages: v.array(v.object({ subject: v.string(), text: v.string() })),
+  }),
 ]);
 type Order = v.InferOutput<typeof Order>;
 
@@ -99,9 +103,11 @@ async function obey({ server, provider }: Mesh, order: Order): Promise<Record<st
       return { credentials: formatCreds(server.keys.mintOperator({ tenant: TENANT, user: "root" })) };
     case "observer_credentials":
       return { credentials: formatCreds(server.keys.mintObserver({ tenant: TENANT })) };
-    case "publish": {
+    case "publish":
+    case "publish_all": {
       const link = await server.pool();
-      link.publish(order.subject, Buffer.from(order.text));
+      for (const { subject, text } of order.do === "publish" ? [order] : order.messages)
+        link.publish(subject, Buffer.from(text));
       await link.flush();
       return {};
     }

@@ -10,11 +10,9 @@ from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from ._wire.caller import Caller
-from ._wire.codec import decode
+from ._wire.event_hub import Listener
 from ._wire.ids import check_id
-from ._wire.schema import check
-from ._wire.subjects import event_wildcard, run_event_subject
-from .errors import InvalidRequestError
+from .errors import InvalidRequestError, SandmeshError
 
 What = Literal["queued", "creating", "granted", "leased", "released", "expired", "lost", "failed", "draining"]
 _WHAT: tuple[str, ...] = get_args(What)
@@ -48,6 +46,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.events = deque[Event]()
+        self.refusal: SandmeshError | None = None
         self.wake = asyncio.Event()
 
     def add(self, event: Event) -> None:
@@ -57,6 +56,10 @@ class _Waiting:
                 self.events.popleft()
             self.events.appendleft(_missed())
         self.events.append(event)
+        self.wake.set()
+
+    def refused(self, error: SandmeshError) -> None:
+        self.refusal = error
         self.wake.set()
 
     def reconnected(self) -> None:
@@ -82,26 +85,22 @@ async def _events(
 ) -> AsyncGenerator[Event, None]:
     link, waiting = caller.link, _Waiting()
 
-    def take(subject: str, body: bytes) -> None:
-        if subject.split(".")[3] == "sbx":  # of a sandbox's own making: anyone inside may say that
-            return
+    def tell(wire: dict[str, Any]) -> None:
         try:
-            event = _event_of(check("event.pool", decode(body)))
-        except (InvalidRequestError, ValueError):
+            event = _event_of(wire)
+        except ValueError:
             return  # a newer pool's
         if event.what in kinds and (run in (None, event.run)) and (sandbox in (None, event.sandbox)):
             waiting.add(event)
 
-    subjects = [event_wildcard(link.tenant)]
-    if run is not None:
-        subjects = [run_event_subject(link.tenant, run, each) for each in kinds]
     stops = [link.on_end(waiting.wake.set), link.on_reconnect(waiting.reconnected)]
     try:
-        for subject in subjects:
-            stops.append(await link.subscribe(subject, take))
+        stops.append(caller.news.events.hear(run, Listener(tell, waiting.refused)))
         while True:
             while waiting.events:
                 yield waiting.events.popleft()
+            if waiting.refusal is not None:
+                raise waiting.refusal
             link.check_usable()
             waiting.wake.clear()
             await waiting.wake.wait()

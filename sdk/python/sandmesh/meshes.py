@@ -162,7 +162,7 @@ class Mesh:
         return await self._closing.acquire(self._ask(run, lease_ms, request, id is not None))
 
     async def _ask(self, run: str, lease_ms: int, request: dict[str, Any], chosen_id: bool) -> Sandbox:
-        await self._tenure.enter(run, lease_ms)
+        self._tenure.enter(run, lease_ms)
         grant: dict[str, Any] | None = None
         try:
             grant = await acquire(self._caller, self._renewer, request, chosen_id)
@@ -303,7 +303,7 @@ class Mesh:
         """What happens in the mesh, from the first step of the loop on; endless. Where some may be missing, one comes
         whose ``what`` is ``missed``, also where others were asked for: when the connection was lost and is back, and
         where 10,000 wait to be read, instead of their older half. Who waits for an event looks with ``list()`` then.
-        Raises InvalidRequestError at once, ConnectionError."""
+        Raises InvalidRequestError at once, ConnectionError, PermissionDeniedError (the server refuses to tell)."""
         return events(self._caller, run, sandbox, what)
 
     async def drain(self, on: bool = True, *, release_all: bool = False) -> dict[str, Any]:

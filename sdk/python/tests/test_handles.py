@@ -220,7 +220,7 @@ async def test_an_event_of_a_newer_pool_or_none_at_all_is_passed_over_in_silence
     async with backend.connect() as mesh:
         link = mesh._caller.link
         losses: list[tuple[str, str]] = []
-        stop = await hear_losses(link, "newer", lambda *loss: losses.append(loss))
+        stop = hear_losses(mesh._caller.news, "newer", lambda *loss: losses.append(loss), lambda: None)
         events = mesh.run("newer").events()
         following = asyncio.ensure_future(anext(events))
         await until_async("it listens", lambda: len(link._nc._subs) > 5)

@@ -155,6 +155,21 @@ test("runs beyond those with subscriptions of their own share one, for as long a
   expect(await count()).toBe(0);
 });
 
+test("runs that go and others that come in their place are never more than may be", async () => {
+  await using server = await testServer({ monitor: 0 });
+  const link = await server.user();
+  const { losses: hub } = new Caller(link).news;
+  const refused: unknown[] = [];
+  const listener = { tell: () => undefined, refused: (error: unknown) => void refused.push(error) };
+  let stops: (() => void)[] = [];
+  for (let turn = 0; turn < 10; turn++) {
+    for (const stop of stops) stop();
+    stops = Array.from({ length: 2 * MAX_NARROW }, (_, i) => hub.hear(`r-${turn}-${i}`, listener));
+  }
+  await link.flush();
+  expect([refused, await subscriptions(server)]).toEqual([[], 4 * (MAX_NARROW + 1)]);
+});
+
 /** A connection that has as many subscriptions as it may have. */
 async function usedUp(link: Link): Promise<() => void> {
   const fill = Array.from({ length: MAX_SUBSCRIPTIONS }, () =>

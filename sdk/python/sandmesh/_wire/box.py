@@ -275,7 +275,7 @@ class Box:
         if run is None:
             self.caller.link.loop.call_later(_LISTEN_AGAIN_S, self._listen_again, losses, listening)
             return
-        unsure, stop = await losses.follow(run, self.id, asked_at, self._lost)
+        unsure, stop = losses.follow(run, self.id, asked_at, self._lost)
         if self._listening is not listening:
             stop()
             return

@@ -19,6 +19,7 @@ from .arguments import check_arguments
 from .codec import encode, parse_answer
 from .link import Heed, Link
 from .lost import may_be_lost
+from .news import News
 from .subjects import POOL, pool_subject, sandbox_subject
 
 CALL_TIMEOUT_S = 30.0
@@ -51,6 +52,7 @@ def nothing() -> None:
 class Caller:
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.news = News(link)
         self._background: set[asyncio.Task[None]] = set()
         self._farewell: AsyncGenerator[None, None] | None = None
 

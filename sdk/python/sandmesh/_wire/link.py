@@ -1,5 +1,6 @@
-"""One NATS connection with its request multiplexer: all answers come on one subscription. The only importer of
-``nats``, whose own requests use ``_INBOX``, which no user may subscribe to (broker/server/permissions.ts)."""
+"""One NATS connection with its request multiplexer: all answers come on one subscription. With client.py the only
+importer of ``nats``, whose own requests use ``_INBOX``, which no user may subscribe to (broker/server/permissions.ts).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from ..errors import (
     ConnectionError,
@@ -28,8 +27,10 @@ from ..errors import (
 from ..settings import Settings
 from .absence import Absence
 from .answers import AnswerStream, Asked
+from .client import TOO_MANY_SUBSCRIPTIONS, NatsClient
 from .home import Home
 from .subjects import reply_subject, reply_wildcard
+from .subscribed import Made, Refused, Subscribed
 
 log = logging.getLogger("sandmesh")
 
@@ -40,20 +41,7 @@ Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
 PING_INTERVAL_S = 5
 _REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
-
-
-class _PlainServerError(OSError):
-    """It has no TLS, which was asked for."""
-
-
-class _Client(Client):
-    """``nats`` goes by what the server offers: asked for TLS, it says everything in the clear to one that has none."""
-
-    def _connect_command(self) -> bytes:
-        # The first word to a server, also at each return to it, and behind the TLS handshake where there is one.
-        if "tls" in self.options and not self._server_info.get("tls_required"):
-            raise _PlainServerError("the server speaks no TLS")
-        return super()._connect_command()
+_SUBSCRIPTION = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 
 
 class Link:
@@ -68,11 +56,11 @@ class Link:
         self.loop = self.home.loop
         self.closed_error: SandmeshError | None = None
         """Set when the connection is closed for good."""
-        self._nc = _Client()
+        self._nc = NatsClient()
         self.asked = Asked(self.loop)
+        self._subscribed = Subscribed()
         self._reconnect_handlers: list[Callable[[], None]] = []
         self._end_handlers: set[Callable[[], None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
         self._connecting = True
@@ -99,31 +87,28 @@ class Link:
         self._end_handlers.add(handler)
         return lambda: self._end_handlers.discard(handler)
 
-    async def subscribe(self, subject: str, handler: Callable[[str, bytes], None]) -> Callable[[], None]:
-        """Returns what ends it."""
+    def subscribe(self, subject: str, handler: Callable[[str, bytes], None], refused: Refused) -> Callable[[], None]:
+        """Subscribes in front of all that is sent later; returns what ends it. ``refused`` is called once where the
+        server refuses it, which ends it: with PermissionDeniedError (reason ``subscribe``), also where the connection
+        has as many as it may have. Raises ConnectionError."""
         self.check_usable()
+        if self._nc.is_closed:
+            raise ConnectionError("the connection to the mesh is closed", reason="closed")
+        made = Made(subject, refused)
+        self._subscribed.add(made)
 
         async def take(message: Msg) -> None:
             handler(message.subject, message.data)
 
-        try:
-            subscription = await self._nc.subscribe(subject, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
-        except (nats.errors.Error, OSError) as error:
-            raise ConnectionError(f"the connection to the mesh is down: {error}") from error
+        subscription = self._nc.listen(subject, take, lambda: self._subscribed.answered(made))
 
         def end() -> None:
-            if not self.loop.is_closed() and self.closed_error is None:
-                task = self.loop.create_task(self._unsubscribe(subscription))
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+            self._subscribed.discard(made)
+            if not self.loop.is_closed():
+                self._nc.end(subscription)
 
+        made.stop = end
         return end
-
-    async def _unsubscribe(self, subscription: Subscription) -> None:
-        try:
-            await subscription.unsubscribe()
-        except (nats.errors.Error, OSError):
-            log.debug("nats: unsubscribing failed", exc_info=True)
 
     async def answers(self, timeout: float) -> bool:
         """Whether the server is there, by a round trip."""
@@ -235,9 +220,14 @@ class Link:
         # What the server says; a certificate may have expired, too.
         said = str(error) if isinstance(error, nats.errors.Error) else ""
         violation = _VIOLATION.search(said)
+        subscription = _SUBSCRIPTION.search(said)
         if violation is not None:
             denied = PermissionDeniedError(f"this credential may not publish to {violation[1]}", reason="publish")
             self.asked.fail(denied, violation[1])
+        elif TOO_MANY_SUBSCRIPTIONS in said:
+            self._subscribed.refuse_one(TOO_MANY_SUBSCRIPTIONS)
+        elif subscription is not None and self._subscribed.refuse(subscription[1]):
+            pass
         elif _REFUSAL.search(said):
             self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
@@ -254,6 +244,7 @@ class Link:
     async def _on_disconnected(self) -> None:
         if not self._closing and not self._connecting:
             self.asked.cut()
+            self._subscribed.cut()
             self.absence.begin()
 
     async def _on_reconnected(self) -> None:

@@ -34,17 +34,12 @@ async def ended_of(caller: Caller, run: str, sandboxes: Iterable[str]) -> dict[s
 class _Heard:
     """A run."""
 
-    def __init__(self, caller: Caller, run: str) -> None:
+    def __init__(self, caller: Caller, run: str, look: Callable[[], None]) -> None:
         self.tells: dict[str, set[Tell]] = {}
         # Why those ended that did since it is heard: the word of it may come before who asked for it knows its run.
         self.ended: dict[str, str] = {}
-        self.since = 0.0
-        self.hearing = asyncio.ensure_future(self._hear(caller, run))
-
-    async def _hear(self, caller: Caller, run: str) -> Callable[[], None]:
-        unhear = await hear_losses(caller.link, run, self._happened)
         self.since = time.monotonic()
-        return unhear
+        self.unhear = hear_losses(caller.news, run, self._happened, look)
 
     def _happened(self, sandbox: str, reason: str) -> None:
         self.ended[sandbox] = reason
@@ -62,23 +57,18 @@ class Losses:
         self._look: asyncio.TimerHandle | None = None
         caller.link.on_reconnect(self._returned)
 
-    async def follow(self, run: str, sandbox: str, asked_at: float, tell: Tell) -> tuple[bool, Callable[[], None]]:
+    def follow(self, run: str, sandbox: str, asked_at: float, tell: Tell) -> tuple[bool, Callable[[], None]]:
         """Calls ``tell`` when the sandbox ends, and returns what takes that back. ``asked_at``: when the pool was
         asked, by ``time.monotonic``, that said it was there. True: that was before the run was heard, so that it may
         have ended between the two."""
         heard = self._runs.get(run)
         if heard is None:
-            heard = self._runs[run] = _Heard(self._caller, run)
+            heard = self._runs[run] = _Heard(self._caller, run, self._returned)
         heard.tells.setdefault(sandbox, set()).add(tell)
 
         def stop() -> None:
             self._stop(run, heard, sandbox, tell)
 
-        try:
-            await asyncio.shield(heard.hearing)
-        except BaseException:
-            stop()
-            raise
         if sandbox in heard.ended:
             tell(heard.ended[sandbox])
         return asked_at <= heard.since, stop
@@ -90,7 +80,7 @@ class Losses:
             heard.tells.pop(sandbox, None)
         if not heard.tells and self._runs.get(run) is heard:
             del self._runs[run]
-            heard.hearing.add_done_callback(_unhear)
+            heard.unhear()
 
     def _returned(self) -> None:
         if self._look is not None:
@@ -106,8 +96,3 @@ class Losses:
     async def _look_at(self, run: str, heard: _Heard) -> None:
         for sandbox, reason in (await ended_of(self._caller, run, list(heard.tells))).items():
             heard.tell(sandbox, reason)
-
-
-def _unhear(hearing: asyncio.Task[Callable[[], None]]) -> None:
-    if not hearing.cancelled() and hearing.exception() is None:
-        hearing.result()()

@@ -41,5 +41,11 @@ def event_wildcard(tenant: str) -> str:
     return f"evt.v1.{check_id('tenant', tenant)}.>"
 
 
+def run_event_wildcard(tenant: str, run: str, what: str) -> str:
+    """Events of runs, where ``run``, ``what`` or both are ``*``."""
+    of = run if run == "*" else check_id("run", run)
+    return f"evt.v1.{check_id('tenant', tenant)}.run.{of}.{what if what == '*' else _verb(what)}"
+
+
 def run_event_subject(tenant: str, run: str, what: str) -> str:
     return f"evt.v1.{check_id('tenant', tenant)}.run.{check_id('run', run)}.{_verb(what)}"

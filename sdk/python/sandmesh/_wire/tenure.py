@@ -55,7 +55,7 @@ class Tenure:
             return [self._leases[lease]] if lease in self._leases else []
         return [held for held in self.held if held.sandbox == sandbox or held.run == run]
 
-    async def enter(self, run: str, lease_ms: int) -> None:
+    def enter(self, run: str, lease_ms: int) -> None:
         """An acquire begins: from now on the run is renewed and its losses are heard."""
         state = self._runs.get(run)
         if state is None:
@@ -64,7 +64,9 @@ class Tenure:
         self._renewer.add(run, lease_ms / 1000)
         if state.acquiring + len(state.held) == 1:
             try:
-                state.unhear = await hear_losses(self._caller.link, run, lambda *loss: self._happened(run, *loss))
+                state.unhear = hear_losses(
+                    self._caller.news, run, lambda *loss: self._happened(run, *loss), self._returned
+                )
             except BaseException:
                 self.leave(run, None)
                 raise
@@ -105,7 +107,8 @@ class Tenure:
                 held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="expired"))
 
     def _returned(self) -> None:
-        """The connection was lost and is back: of losses meanwhile no event has arrived, and none will."""
+        """The connection was lost and is back, or the server refuses to tell: of losses meanwhile no event has arrived,
+        and none will."""
         if self._look is not None:
             self._look.cancel()
         self._look = self._caller.link.loop.call_later(random.uniform(0, LOOK_WITHIN_S), self._look_at_all)
