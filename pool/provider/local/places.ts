@@ -12,6 +12,7 @@ export interface Mount {
   /** Which folder of the device is mounted; all paths as bytes (latin1), since they need not be UTF-8. */
   root: string;
   point: string;
+  type: string;
 }
 
 /** On a device: the path from its root. */
@@ -27,6 +28,8 @@ export interface Found {
   identity: string;
   /** Its own, and those of what is mounted below it. */
   places: Place[];
+  /** Likewise. */
+  mounts: Mount[];
 }
 
 /** What a path leads to; undefined where that is nothing, or cannot be reached by a path of this process's own mounts. */
@@ -39,10 +42,10 @@ export function find(path: string, all: readonly Mount[]): Found | undefined {
   }
   try {
     const info = fstatSync(file, { bigint: true });
-    const places = placesOf(file, all);
-    if (info.nlink === 0n || places === undefined) return undefined;
+    const holding = mountsOf(file, all);
+    if (info.nlink === 0n || holding === undefined) return undefined;
     const kind = info.isDirectory() ? "folder" : info.isFile() ? "file" : "other";
-    return { kind, identity: `${info.dev}:${info.ino}`, places };
+    return { kind, identity: `${info.dev}:${info.ino}`, ...holding };
   } finally {
     closeSync(file);
   }
@@ -51,6 +54,19 @@ export function find(path: string, all: readonly Mount[]): Found | undefined {
 /** Whether one holds, is or lies in another. */
 export const overlap = (these: readonly Place[], those: readonly Place[]): boolean =>
   these.some((one) => those.some((other) => isWithin(one, other) || isWithin(other, one)));
+
+/** Where services have their sockets (hier(7)): the folder, and what lies in memory below it, as users' own do. Not what a
+ * disk below it holds (/run/media). */
+export function ofServices(all: readonly Mount[]): Place[] {
+  const folders = ["/run", "/var/run"].flatMap((path) => find(path, all) ?? []);
+  return folders.flatMap(({ places: [own], mounts: [, ...inside] }) => {
+    const inMemory = inside.filter(({ type }) => type === "tmpfs" || type === "ramfs");
+    return [
+      ...(own === undefined ? [] : [own]),
+      ...inMemory.map(({ device, root }) => ({ device, path: root })),
+    ];
+  });
+}
 
 /** All paths by which a file or folder is to be had here, its own among them. */
 export function pathsTo({ places }: Found, all: readonly Mount[]): string[] {
@@ -71,23 +87,26 @@ const below = (path: string, folder: string): string => (folder === "/" ? path :
 const under = (folder: string, rest: string): string =>
   folder === "/" ? rest || "/" : rest === "/" ? folder : `${folder}${rest}`;
 
-function placesOf(file: number, all: readonly Mount[]): Place[] | undefined {
+function mountsOf(file: number, all: readonly Mount[]): Pick<Found, "places" | "mounts"> | undefined {
   const path = readlinkSync(`/proc/self/fd/${file}`, { encoding: "buffer" }).toString("latin1");
   const id = Number(/^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${file}`, "utf8"))?.[1]);
   const own = all.find((mount) => mount.id === id);
   if (own === undefined || !isBelow(path, own.point)) return undefined;
   const place = { device: own.device, path: under(own.root, below(path, own.point)) };
   const inside = all.filter(({ point }) => point !== path && isBelow(point, path));
-  return [place, ...inside.map(({ device, root }) => ({ device, path: root }))];
+  const places = [place, ...inside.map(({ device, root }) => ({ device, path: root }))];
+  return { places, mounts: [own, ...inside] };
 }
 
-/** What is mounted now (proc(5): id, parent, device, root, mount point). */
+/** What is mounted now (proc(5): id, parent, device, root, mount point, and after a dash the type). */
 export function mounts(): Mount[] {
   const lines = readFileSync("/proc/self/mountinfo", "latin1").split("\n");
   return lines.flatMap((line) => {
-    const [id, , device, root, point] = line.split(" ");
+    const [place = "", rest = ""] = line.split(" - ");
+    const [id, , device, root, point] = place.split(" ");
+    const [type = ""] = rest.split(" ");
     if (device === undefined || root === undefined || point === undefined) return [];
-    return [{ id: Number(id), device, root: unescaped(root), point: unescaped(point) }];
+    return [{ id: Number(id), device, root: unescaped(root), point: unescaped(point), type }];
   });
 }
 

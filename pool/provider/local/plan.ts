@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { type Bootstrap, UnsupportedError } from "../../../broker/contract/index.ts";
 import type { CreateRequest } from "../provider.ts";
 import type { SandboxCgroups } from "./cgroups.ts";
+import { dataTypes } from "./file-systems.ts";
 import type { ImageConfig, ResolvedImage } from "./image/image.ts";
 import type { Plan } from "./launch/launcher.ts";
 import { INSIDE, type Layout } from "./layout.ts";
@@ -62,6 +63,7 @@ export function makePlan(input: PlanInput): Plan {
     shm_bytes: input.shmBytes,
     own,
     volumes: volumesOf(spec, input.secrets),
+    data_types: spec.volumes?.length ? dataTypes() : [],
     hidden: host ? [...input.secrets.paths()] : [],
     etc: etcOf(sandbox, network),
     // As container engines do: the working folder is there, also where the image has none of that name.

@@ -1,6 +1,6 @@
-// What of this machine no sandbox is given: the mesh's keys, credentials and other sandboxes' files.
+// What of this machine no sandbox is given: the mesh's keys, credentials and other sandboxes' files, and its services' sockets.
 import { realPath } from "../../../broker/credentials/real-path.ts";
-import { type Found, find, type Mount, mounts, overlap, pathsTo } from "./places.ts";
+import { type Found, find, type Mount, mounts, ofServices, overlap, pathsTo } from "./places.ts";
 
 /** To read what is mounted takes the kernel 0.3 ms with 50 mounts: for each of a burst's sandboxes that is much. */
 const PATHS_MS = 1_000;
@@ -15,12 +15,14 @@ export class Secrets {
     this.#folders = real.filter((folder) => !real.some((other) => folder.startsWith(`${other}/`)));
   }
 
-  /** What a path leads to now, and whether that is, holds or lies in one of them; undefined where that is nothing. */
-  look(path: string): (Found & { isSecret: boolean }) | undefined {
+  /** What a path leads to now, and whether that is, holds or lies in one of them, or in the services' folder; undefined where that is
+   * nothing. */
+  look(path: string): (Found & { isSecret: boolean; isOfServices: boolean }) | undefined {
     const all = mounts();
     const found = find(path, all);
     if (found === undefined) return undefined;
-    return { ...found, isSecret: this.#found(all).some(({ places }) => overlap(found.places, places)) };
+    const isSecret = this.#found(all).some(({ places }) => overlap(found.places, places));
+    return { ...found, isSecret, isOfServices: overlap(found.places, ofServices(all)) };
   }
 
   /** All their paths, as of a second ago at most: a sandbox of image `host` sees by each what lies there. */

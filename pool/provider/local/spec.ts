@@ -3,6 +3,7 @@ import { isAbsolute, normalize } from "node:path";
 import { InvalidRequestError, type SandboxSpec, UnsupportedError } from "../../../broker/contract/index.ts";
 import type { Controller } from "./cgroups.ts";
 import { checkDisk } from "./disk.ts";
+import { dataTypes, isData } from "./file-systems.ts";
 import type { Plan } from "./launch/launcher.ts";
 import { INSIDE } from "./layout.ts";
 import type { Secrets } from "./secrets.ts";
@@ -43,6 +44,8 @@ export const volumesOf = ({ volumes = [] }: SandboxSpec, secrets: Secrets): Plan
   volumes.map((volume, i) => checkVolume(volume, `spec.volumes.${i}`, secrets));
 
 type Volume = NonNullable<SandboxSpec["volumes"]>[number];
+/** What nothing of is shown in a sandbox: see file-systems.ts. */
+const NO_DATA = "which is not known as a file system of data";
 const TAKEN = ["/proc", "/sys", "/dev", INSIDE];
 
 function checkVolume(
@@ -62,6 +65,17 @@ function checkVolume(
   const found = secrets.look(source);
   if (found?.kind !== "folder") return refuse("source", `${source} is not a folder`);
   if (found.isSecret) refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
+  const known = dataTypes();
+  const [own, ...inside] = found.mounts;
+  if (own !== undefined && !isData(own.type, known))
+    refuse("source", `${source} is on ${own.type}, ${NO_DATA}`);
+  const other = inside.find(({ type }) => !isData(type, known));
+  if (other !== undefined) {
+    const point = Buffer.from(other.point, "latin1").toString();
+    refuse("source", `${source} holds ${point}, where ${other.type} is mounted, ${NO_DATA}`);
+  }
+  if (found.isOfServices)
+    refuse("source", `${source} is, holds or lies in /run, where services have their sockets`);
   return { source, identity: found.identity, target, field };
 }
 

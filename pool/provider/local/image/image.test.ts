@@ -256,7 +256,8 @@ describe.if(process.getuid?.() === 0)("images", () => {
         await writeFile(join(image, name), "");
       });
     const cases: [string, string][] = [
-      ["/proc", "no overlay takes it"],
+      ["/proc", "it is on proc, no file system of data"],
+      [at("twice"), "no overlay takes it"],
       [await file("dev"), "/dev is not a folder"],
       [await file("proc"), "/proc is not a folder"],
       [await file("sys"), "/sys is not a folder"],
@@ -265,10 +266,20 @@ describe.if(process.getuid?.() === 0)("images", () => {
       [await root((image) => mkdir(join(image, "etc/hosts/x"), { recursive: true })), "its /etc cannot hold"],
       [await root((image) => symlink("/nowhere", join(image, "dev"))), "/dev is not a folder"],
     ];
-    for (const [image, words] of cases) {
-      const refused = await bench.create("sb-refused", { image }).catch((error: unknown) => error);
-      expect(refused).toMatchObject({ code: "image_error", retryable: false, field: "spec.image" });
-      expect(String(refused)).toContain(words);
+    const overlay = async (lower: string, point: string) => {
+      for (const folder of ["none", point]) await mkdir(at(folder), { recursive: true });
+      await Bun.$`mount -t overlay -o lowerdir=${lower}:${at("none")} overlay ${at(point)}`.quiet();
+    };
+    await overlay(await root(async () => undefined), "once");
+    await overlay(at("once"), "twice");
+    try {
+      for (const [image, words] of cases) {
+        const refused = await bench.create("sb-refused", { image }).catch((error: unknown) => error);
+        expect(refused).toMatchObject({ code: "image_error", retryable: false, field: "spec.image" });
+        expect(String(refused)).toContain(words);
+      }
+    } finally {
+      for (const point of ["twice", "once"]) await Bun.$`umount ${at(point)}`.quiet();
     }
     expect(await bench.left()).toEqual([]);
   });

@@ -5,6 +5,7 @@ import { mkdir, realpath, rename, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import * as v from "valibot";
 import { ImageError, ProviderError, randomName, wordsOf } from "../../../../broker/contract/index.ts";
+import { isData } from "../file-systems.ts";
 import { namesIn } from "../layout.ts";
 import { findPython } from "../python.ts";
 import { removeTree } from "../removal.ts";
@@ -134,6 +135,8 @@ export class Images {
     const found = this.#secrets.look(path);
     if (found === undefined) throw fault("no such file or folder");
     if (found.isSecret) throw fault("that folder is, holds or lies in the mesh's own state folder");
+    const [own] = found.mounts;
+    if (own !== undefined && !isData(own.type)) throw fault(`it is on ${own.type}, no file system of data`);
     const { identity } = found;
     // mtime is whoever writes it to set, ctime is the kernel's.
     const versionOf = ({ dev, ino, mtimeMs, ctimeMs, size }: Stats) =>

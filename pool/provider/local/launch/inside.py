@@ -14,6 +14,7 @@ import outside as o
 from refused import Refused, blaming
 from root import OLD, OWN, make_root
 from user import become, usable
+from volumes import mount_volumes
 
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 MASKED = ("kcore", "keys", "timer_list", "acpi", "scsi", "sched_debug", "latency_stats")
@@ -48,15 +49,6 @@ def enter(plan):
         k.loopback_up()
 
 
-def bind(source, target, flags):
-    """`flags` beside MS_BIND need a second mount(2). In a user namespace the source's own flags are locked, and must
-    be named again. Of what is mounted below the source, too; before Linux 5.12 that keeps its own."""
-    k.mount(source, target, None, k.MS_BIND | k.MS_REC)
-    locked = os.statvfs(target).f_flag & (k.MS_NOSUID | k.MS_NODEV | k.MS_NOEXEC | k.MS_RDONLY)
-    k.mount(None, target, None, k.MS_BIND | k.MS_REMOUNT | flags | locked)
-    k.set_flags_below(target, flags)
-
-
 def mount_proc(plan):
     need_folder("/proc")
     k.mount("proc", "/proc", "proc", HARMLESS)
@@ -68,7 +60,7 @@ def mount_proc(plan):
             k.mount("/dev/null", path, None, k.MS_BIND)
     for name in READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
-            bind(f"/proc/{name}", f"/proc/{name}", HARMLESS | k.MS_RDONLY)
+            k.bind(f"/proc/{name}", f"/proc/{name}", HARMLESS | k.MS_RDONLY)
 
 
 def mount_dev(plan, outside):
@@ -107,43 +99,20 @@ def mount_sys(plan, outside):
         k.mount("cgroup", "/sys/fs/cgroup", "tmpfs", HARMLESS, "mode=755,size=64k")
     for source, target in plan["cgroup_views"].items():
         os.makedirs(target, exist_ok=True)
-        bind(outside.source(source), target, HARMLESS | k.MS_RDONLY)
+        k.bind(outside.source(source), target, HARMLESS | k.MS_RDONLY)
 
 
 def mount_own(plan, outside):
     for name, source in plan["own"].items():
         os.mkdir(f"{OWN}/{name}")
-        bind(outside.source(source), f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
-    mount_volumes(plan["volumes"], outside)
+        below = k.MS_REC if plan["userns"] else 0
+        k.bind(outside.source(source), f"{OWN}/{name}", k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY, below)
+    mount_volumes(plan, outside)
     for path in plan["hidden"]:
         if os.path.isdir(path):
             k.mount("hidden", path, "tmpfs", HARMLESS | k.MS_RDONLY, "mode=000,size=0")
         elif os.path.exists(path):
             k.mount("/dev/null", path, None, k.MS_BIND)
-
-
-def own_target(volume):
-    """By the image's links, or another volume's, it may be another than spec.ts has looked at."""
-    real = os.path.realpath(volume["target"])
-    if real == "/" or any(os.path.commonpath([real, path]) == path for path in ("/proc", "/sys", "/dev", OWN)):
-        field = f"{volume['field']}.mount_path"
-        raise Refused("request", field, f"{volume['target']} leads to {real}, which is the sandbox's own")
-
-
-def mount_volumes(volumes, outside):
-    """By path, parents first, in whatever order they were asked for: one that comes later would cover what lies in it."""
-    for volume in sorted(volumes, key=lambda v: os.path.realpath(v["target"])):
-        target = volume["target"]
-        own_target(volume)
-        why = f"{target} cannot be mounted on: there is no such folder, and none can be made there"
-        with blaming("request", f"{volume['field']}.mount_path", why):
-            os.makedirs(target, exist_ok=True)
-        bind(outside.source(volume["source"]), target, k.MS_NOSUID | k.MS_NODEV | k.MS_RDONLY)
-    for volume in volumes:
-        # Two paths that are one by the image's links, or by another volume's.
-        if not outside.is_at(volume["target"], volume["source"]):
-            field = f"{volume['field']}.mount_path"
-            raise Refused("request", field, f"{volume['target']} is covered by another volume")
 
 
 def write_names(plan):

@@ -59,6 +59,21 @@ def set_flags_below(target, flags):
     check(result, f"mount_setattr {target}")
 
 
+def bind(source, target, flags, below=MS_REC):
+    """`flags` beside MS_BIND need a second mount(2). Of what is mounted below the source, too, unless `below` is 0; before
+    Linux 5.12 that keeps its own."""
+    mount(source, target, None, MS_BIND | below)
+    restrict(target, flags)
+    if below:
+        set_flags_below(target, flags)
+
+
+def restrict(target, flags):
+    """Sets these on one mount, beside its own: in a user namespace those are locked, and must be named again."""
+    locked = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
+    mount(None, target, None, MS_BIND | MS_REMOUNT | flags | locked)
+
+
 def unmount_detached(target):
     check(libc.umount2(os.fsencode(target), MNT_DETACH), f"unmount {target}")
 

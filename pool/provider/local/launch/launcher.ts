@@ -43,6 +43,8 @@ export interface Plan {
   own: Record<string, string>;
   /** `identity`: of the source that was looked at; `field`: of the spec, where source and target are named. */
   volumes: { source: string; identity: string; target: string; field: string }[];
+  /** Of file systems; nothing of another is shown in a volume. */
+  data_types: string[];
   /** Covered by something empty, inside. */
   hidden: string[];
   /** Files of /etc, by name. */

@@ -100,7 +100,7 @@ def make_overlay(plan, count, upper, work):
         os.mkdir("empty")
         overlay(plan, "empty", "root", upper, work)
         what = f"it cannot be a root file system, since no overlay takes it ({os.strerror(e.errno)})"
-        cause = "it is one of the kernel's own file systems, ignores case, or is itself an overlay on an overlay"
+        cause = "it ignores case, or is itself an overlay on an overlay"
         raise Refused("image", "spec.image", f"{what}: {cause}; copy it to a plain folder") from None
 
 
