@@ -16,6 +16,7 @@ import {
 import { errnoOf } from "../../broker/contract/index.ts";
 import { type ArchiveEntry, componentsOf } from "../../broker/contract/tar/entry.ts";
 import { placed } from "../../broker/contract/tar/sparse.ts";
+import { utimeOf } from "../../broker/contract/tar/utime.ts";
 import { DIRECT_BYTES, Direct, putFile } from "./direct.ts";
 import { draftName } from "./draft.ts";
 import { fileFault } from "./error.ts";
@@ -146,7 +147,7 @@ export class Destination {
   async #symlink(draft: Buffer, entry: ArchiveEntry): Promise<void> {
     await symlink(entry.target, draft);
     if (this.#owner) await lchown(draft, entry.uid, entry.gid);
-    await lutimes(draft, entry.mtime, entry.mtime);
+    await lutimes(draft, utimeOf(entry.mtime), utimeOf(entry.mtime));
   }
 
   async #file(
@@ -175,7 +176,7 @@ export class Destination {
     // Before the mode: changing the owner clears the set-uid bits.
     if (this.#owner) await file.chown(entry.uid, entry.gid);
     await file.chmod(entry.mode);
-    await file.utimes(entry.mtime, entry.mtime);
+    await file.utimes(utimeOf(entry.mtime), utimeOf(entry.mtime));
   }
 }
 

@@ -15,6 +15,7 @@ import {
   writeSync,
 } from "node:fs";
 import type { ArchiveEntry } from "../../broker/contract/tar/entry.ts";
+import { utimeOf } from "../../broker/contract/tar/utime.ts";
 import { mayWait } from "./mounts.ts";
 import { UNWAITING } from "./unwaiting.ts";
 
@@ -78,7 +79,7 @@ export function putFile(
       // Before the mode: changing the owner clears the set-uid bits.
       if (owner) fchownSync(file, entry.uid, entry.gid);
       fchmodSync(file, entry.mode);
-      futimesSync(file, entry.mtime, entry.mtime);
+      futimesSync(file, utimeOf(entry.mtime), utimeOf(entry.mtime));
     } finally {
       closeSync(file);
     }

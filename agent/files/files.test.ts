@@ -94,6 +94,12 @@ test("a rewritten script stays executable, and a new file gets the mode asked fo
   });
 });
 
+test("a file written with a time before 1970 has that", async () => {
+  const { root, files } = scene();
+  await fill(await files.write({ ...written, path: "old", mtimeMs: -86_400_250 }), Buffer.from("c"));
+  expect(statSync(join(root, "old")).mtimeMs).toBe(-86_400_250);
+});
+
 test("a write through a symlink keeps the link and changes what it leads to, also where that is not there yet", async () => {
   const { root, files } = scene();
   mkdirSync(join(root, "real"));

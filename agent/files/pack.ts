@@ -130,7 +130,7 @@ class Walk {
         await file.close();
         return undefined;
       }
-      const first = this.#firstNameOf(stats, full);
+      const first = stats.nlink < 2 ? undefined : await this.#firstNameOf(file, full);
       if (first === undefined) return await this.#content(file, stats, full);
       await file.close();
       return plain({ ...entryOf(stats, "link", full), target: first });
@@ -148,9 +148,10 @@ class Walk {
     return { header: sparseHeader(entry, regions), file, regions };
   }
 
-  #firstNameOf(stats: Stats, name: Buffer): Buffer | undefined {
-    if (stats.nlink < 2) return undefined;
-    const key = `${stats.dev}:${stats.ino}`;
+  async #firstNameOf(file: FileHandle, name: Buffer): Promise<Buffer | undefined> {
+    // A double does not hold every inode's number, and two of one number would become one file.
+    const { dev, ino } = await file.stat({ bigint: true });
+    const key = `${dev}:${ino}`;
     const first = this.#linked.get(key);
     if (first === undefined) this.#linked.set(key, name);
     return first;

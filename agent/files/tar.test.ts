@@ -4,6 +4,7 @@ import {
   existsSync,
   linkSync,
   lstatSync,
+  lutimesSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -74,10 +75,16 @@ test("a tree comes back with modes, times, links, long and odd names", async () 
   const { root, files } = scene();
   mkdirSync(join(root, "from"));
   plant(join(root, "from"));
+  // As text: a number before 1970 is taken for now.
+  utimesSync(join(root, "from/sub/script"), "-86400.25", "-86400.25");
+  utimesSync(join(root, "from/sparse"), "-1.5", "-1.5");
+  lutimesSync(join(root, "from/sub/dangling"), "-5", "-5");
+  utimesSync(join(root, "from/sub"), "-7", "-7");
   const archive = await drain(await files.pack("from"), 10_000);
   expect(archive.length % 512).toBe(0);
   await fill(await files.unpack("to", false), archive, 777);
   expect(describe(join(root, "to"))).toEqual(describe(join(root, "from")));
+  expect(lstatSync(join(root, "to/sub/dangling")).mtimeMs).toBe(-5000);
   expect(lstatSync(join(root, "to/hard")).ino).toBe(lstatSync(join(root, "to/sub/script")).ino);
   expect(existsSync(join(root, "to/fifo"))).toBe(false);
   // Once more over what is there: everything is replaced, nothing is left over.
@@ -85,6 +92,27 @@ test("a tree comes back with modes, times, links, long and odd names", async () 
   expect(describe(join(root, "to"))).toEqual(describe(join(root, "from")));
   expect(drafts(root)).toEqual([]);
   expect(openBelow(root)).toEqual([]);
+});
+
+test("files of several names are told apart where their inodes' numbers are too large for a double", async () => {
+  const { root, files } = scene();
+  const [disks, merged] = [join(root, "disks"), join(root, "merged")];
+  for (const folder of [disks, merged]) mkdirSync(folder);
+  const line = `mount -t tmpfs tmpfs "$1" && mkdir "$1/lower" "$1/other" && mount -t tmpfs tmpfs "$1/other" &&
+    mkdir "$1/other/upper" "$1/other/work" && cd "$1/lower" && echo 1 >a && echo 2 >b && ln a a2 && ln b b2 &&
+    mount -t overlay -o "xino=on,lowerdir=$1/lower,upperdir=$1/other/upper,workdir=$1/other/work" overlay "$2"`;
+  // Where mounting is not allowed, there is no such number to be had.
+  const mounted = Bun.spawnSync(["sh", "-c", line, "sh", disks, merged]).exitCode === 0;
+  try {
+    if (!mounted) return expect(process.geteuid?.()).not.toBe(0);
+    const [a, b] = [lstatSync(join(merged, "a")), lstatSync(join(merged, "b"))];
+    expect([a.ino, a.nlink]).toEqual([b.ino, 2]);
+    await fill(await files.unpack("to", false), await drain(await files.pack("merged")));
+    const contents = ["a", "a2", "b", "b2"].map((name) => readFileSync(join(root, "to", name), "utf8"));
+    expect(contents).toEqual(["1\n", "1\n", "2\n", "2\n"]);
+  } finally {
+    for (const place of [merged, join(disks, "other"), disks]) Bun.spawnSync(["umount", place]);
+  }
 });
 
 test("what we pack, GNU tar and Python read; what they pack, we unpack", async () => {

@@ -3,6 +3,7 @@ import { constants, type Stats } from "node:fs";
 import { type FileHandle, lstat, open, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
+import { utimeOf } from "../../broker/contract/tar/utime.ts";
 import type { ByteSink, WriteOptions } from "../../broker/endpoint/executor.ts";
 import { draftName } from "./draft.ts";
 import { fileFault, toFileError } from "./error.ts";
@@ -78,7 +79,10 @@ async function keepOwner(file: FileHandle, { uid, gid }: Stats): Promise<void> {
 }
 
 async function setTime(file: FileHandle, options: WriteOptions): Promise<void> {
-  if (options.mtimeMs !== undefined) await file.utimes(options.mtimeMs / 1000, options.mtimeMs / 1000);
+  if (options.mtimeMs !== undefined) {
+    const time = utimeOf(options.mtimeMs / 1000);
+    await file.utimes(time, time);
+  }
 }
 
 /** Appends, and writes to what cannot be replaced (a device, a file of /proc): nothing happens before the end. */

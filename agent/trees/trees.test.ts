@@ -66,6 +66,9 @@ describe("hash and attributes", () => {
     });
     const { mode, mtimeMs } = statSync(join(own.root, "f"));
     expect([mode & 0o7777, mtimeMs]).toEqual([0o4711, 1_000_500]);
+    // Before 1970.
+    await own.trees.setAttributes({ path: "f", mtimeMs: -1250, follow: true });
+    expect(statSync(join(own.root, "f")).mtimeMs).toBe(-1250);
   });
 
   test("with follow false what a link leads to stays as it is", async () => {

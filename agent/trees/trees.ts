@@ -7,6 +7,7 @@ import {
   newUuidV7,
   type SearchAnswer,
 } from "../../broker/contract/index.ts";
+import { utimeOf } from "../../broker/contract/tar/utime.ts";
 import type { Attributes, Trees } from "../../broker/endpoint/executor.ts";
 import { fileFault, withPath } from "../files/error.ts";
 import {
@@ -115,7 +116,10 @@ async function apply(path: string, { mode, uid, gid, mtimeMs }: Attributes, foll
   // Before the mode: changing the owner clears the set-uid bits. -1 leaves it, chown(2).
   if (uid !== undefined || gid !== undefined) await (follow ? chown : lchown)(path, uid ?? -1, gid ?? -1);
   if (mode !== undefined) await chmod(path, mode);
-  if (mtimeMs !== undefined) await (follow ? utimes : lutimes)(path, mtimeMs / 1000, mtimeMs / 1000);
+  if (mtimeMs !== undefined) {
+    const time = utimeOf(mtimeMs / 1000);
+    await (follow ? utimes : lutimes)(path, time, time);
+  }
 }
 
 interface GlobOptions extends Means {

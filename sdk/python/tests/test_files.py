@@ -177,6 +177,9 @@ async def test_copies_say_what_they_leave_out_and_keep_names_modes_links_and_tim
     os.mkfifo(tree / "fifo")
     os.chmod(tree / "file", 0o4666)
     os.utime(tree / "file", (1, 1_234_567_890.123456))
+    os.utime(odd, (1, 1_234_567_890.25))
+    (tree / "ancient").mkdir()
+    os.utime(tree / "ancient", (1, -86400.5))
     os.chmod(tree / "shut", 0o555)
     os.utime(tree / "out", (5, 5), follow_symlinks=False)
     told: list[tuple[str, int]] = []
@@ -196,6 +199,10 @@ async def test_copies_say_what_they_leave_out_and_keep_names_modes_links_and_tim
         assert (info.st_mode & 0o7777, round(info.st_mtime, 6)) == (0o4666, 1_234_567_890.123456)
         assert (info.st_ino, os.stat(tmp_path / "back" / "shut").st_mode & 0o7777) == (other.st_ino, 0o555)
         assert (os.readlink(tmp_path / "back" / "out"), os.lstat(tmp_path / "back" / "out").st_mtime) == ("/nowhere", 5)
+        times = (os.stat(os.path.join(back, os.path.basename(odd))).st_mtime, os.stat(back + b"/ancient").st_mtime)
+        assert times == (1_234_567_890.25, -86400.5)
+        await box.files.write("/tmp/ancient", b"", mtime=-1.25)
+        assert (await box.files.stat("/tmp/ancient")).mtime == -1.25
         await box.files.upload(odd, b"/tmp/odd\xff")
         assert (await box.exec("cat /tmp/odd?")).stdout.text == "odd"
 

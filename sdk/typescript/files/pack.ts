@@ -1,6 +1,6 @@
 // A folder of this machine as a tar stream. Names are bytes, as the file system has them.
 import { constants } from "node:fs";
-import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
+import { type FileHandle, lstat, open, readdir, readlink, stat } from "node:fs/promises";
 import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
 import { bytesIn, sparseHeader } from "../../../broker/contract/tar/sparse.ts";
 import { regionsOf } from "./holes.ts";
@@ -15,7 +15,8 @@ const EMPTY = Buffer.alloc(0);
  * sandbox names no more than the first 64 KiB of them. */
 export type Skipped = (path: string, count: number) => void;
 
-/** The folder itself as "." and its content, names relative to it, with modes, links and times; of a file that grows
+/** The folder itself as "." and its content, names relative to it, with modes, links (hard ones within it, too) and times to
+ * the microsecond; of a file that grows
  * meanwhile what it had when it was opened. Throws FileError that names what cannot be read, went away or became
  * shorter meanwhile. */
 export async function* packFolder(
@@ -24,7 +25,7 @@ export async function* packFolder(
 ): AsyncGenerator<Uint8Array, void, void> {
   const path = Buffer.from(folder);
   yield tarHeader(entryOf(await localErrors(path, () => stat(path)), "dir", Buffer.from(".")));
-  yield* packTree(path, EMPTY, counted(skipped));
+  yield* packTree(path, EMPTY, new Course(skipped));
   yield TRAILER;
 }
 
@@ -34,50 +35,77 @@ export async function* packAs(
   path: string | Buffer,
   skipped?: Skipped,
 ): AsyncGenerator<Uint8Array, void, void> {
-  yield* packEntry(Buffer.from(path), name, counted(skipped));
+  yield* packEntry(Buffer.from(path), name, new Course(skipped));
   yield TRAILER;
 }
 
-function counted(skipped: Skipped | undefined): (path: string) => void {
-  let count = 0;
-  return (path) => skipped?.(path, ++count);
+/** What is known of what was packed before. */
+class Course {
+  readonly #skipped: Skipped | undefined;
+  #count = 0;
+  /** By device and inode, of files with several names: later ones become hard links. */
+  readonly #firstNames = new Map<string, Buffer>();
+
+  constructor(skipped: Skipped | undefined) {
+    this.#skipped = skipped;
+  }
+
+  leaveOut(path: string): void {
+    this.#skipped?.(path, ++this.#count);
+  }
+
+  /** The name under which the file is in the archive already; otherwise it is `name` from now on. */
+  async firstNameOf(file: FileHandle, name: Buffer): Promise<Buffer | undefined> {
+    // A double does not hold every inode's number, and two of one number would become one file.
+    const { dev, ino } = await file.stat({ bigint: true });
+    const key = `${dev}:${ino}`;
+    const first = this.#firstNames.get(key);
+    if (first === undefined) this.#firstNames.set(key, name);
+    return first;
+  }
 }
 
 async function* packTree(
   folder: Buffer,
   prefix: Buffer,
-  skipped: (path: string) => void,
+  course: Course,
 ): AsyncGenerator<Uint8Array, void, void> {
   const names = await localErrors(folder, () => readdir(folder, { encoding: "buffer" }));
   for (const name of names.sort(Buffer.compare))
-    yield* packEntry(Buffer.concat([folder, SLASH, name]), Buffer.concat([prefix, name]), skipped);
+    yield* packEntry(Buffer.concat([folder, SLASH, name]), Buffer.concat([prefix, name]), course);
 }
 
 async function* packEntry(
   path: Buffer,
   full: Buffer,
-  skipped: (path: string) => void,
+  course: Course,
 ): AsyncGenerator<Uint8Array, void, void> {
   const found = await localErrors(path, () => lstat(path));
   if (found.isDirectory()) {
     yield tarHeader(entryOf(found, "dir", full));
-    yield* packTree(path, Buffer.concat([full, SLASH]), skipped);
+    yield* packTree(path, Buffer.concat([full, SLASH]), course);
   } else if (found.isSymbolicLink()) {
     const target = await localErrors(path, () => readlink(path, { encoding: "buffer" }));
     yield tarHeader({ ...entryOf(found, "symlink", full), target });
   } else if (found.isFile()) {
-    yield* packFile(path, full);
+    yield* packFile(path, full, course);
   } else {
-    skipped(path.toString());
+    course.leaveOut(path.toString());
   }
 }
 
-async function* packFile(path: Buffer, full: Buffer): AsyncGenerator<Uint8Array, void, void> {
+async function* packFile(path: Buffer, full: Buffer, course: Course): AsyncGenerator<Uint8Array, void, void> {
   // Should something else have taken its place since: a symlink is not followed, a fifo not waited for.
   const file = await localErrors(path, () => open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   try {
     const found = await localErrors(path, () => file.stat());
     const { size } = found;
+    const target =
+      found.nlink < 2 ? undefined : await localErrors(path, () => course.firstNameOf(file, full));
+    if (target !== undefined) {
+      yield tarHeader({ ...entryOf(found, "link", full), target });
+      return;
+    }
     const entry = entryOf(found, "file", full);
     const regions = await regionsOf(file, path, found);
     if (regions === undefined) {

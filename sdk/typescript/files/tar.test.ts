@@ -2,7 +2,9 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import {
   appendFile,
   chmod,
+  link,
   lstat,
+  lutimes,
   mkdir,
   mkdtemp,
   readFile,
@@ -93,6 +95,45 @@ test("a link that was there before is replaced, not written through", async () =
   await unpackFolder(archive([[{ name: "file" }, "new"]]), to);
   expect(await readFile(join(base, "victim"), "utf8")).toBe("safe");
   expect(await readFile(join(to, "file"), "utf8")).toBe("new");
+});
+
+test("a file with several names comes back as one, also one with holes and under odd and long names", async () => {
+  const [from, to] = [join(base, "from"), join(base, "to")];
+  await mkdir(join(from, "sub"), { recursive: true });
+  await writeFile(at(from, ODD), "x");
+  await link(at(from, ODD), join(from, "sub", "same"));
+  await writeFile(join(from, LONG), "");
+  await truncate(join(from, LONG), 100_000);
+  await link(join(from, LONG), join(from, "sub", "hole"));
+  // One other name is out of the tree.
+  await writeFile(join(base, "out"), "y");
+  await link(join(base, "out"), join(from, "alone"));
+  await unpackFolder(packFolder(from), to);
+  const found = async (path: string | Buffer) => await stat(path, { bigint: true });
+  const [odd, same] = [await found(at(to, ODD)), await found(join(to, "sub", "same"))];
+  const [long, hole] = [await found(join(to, LONG)), await found(join(to, "sub", "hole"))];
+  expect([same.ino, hole.ino, same.nlink, hole.nlink]).toEqual([odd.ino, long.ino, 2n, 2n]);
+  expect([await readFile(join(to, "sub", "same"), "utf8"), hole.size]).toEqual(["x", 100_000n]);
+  expect([await readFile(join(to, "alone"), "utf8"), (await found(join(to, "alone"))).nlink]).toEqual([
+    "y",
+    1n,
+  ]);
+});
+
+test("times before 1970 come back, of files, folders and symlinks", async () => {
+  const [from, to] = [join(base, "from"), join(base, "to")];
+  await mkdir(join(from, "folder"), { recursive: true });
+  await writeFile(at(from, ODD), "x");
+  await symlink("nowhere", join(from, "link"));
+  // As text: a number before 1970 is taken for now.
+  await utimes(at(from, ODD), "-86400.25", "-86400.25");
+  await utimes(join(from, "folder"), "-1.5", "-1.5");
+  await lutimes(join(from, "link"), "-5", "-5");
+  await unpackFolder(packFolder(from), to);
+  const times = [at(to, ODD), join(to, "folder"), join(to, "link")].map(
+    async (path) => (await lstat(path)).mtimeMs,
+  );
+  expect(await Promise.all(times)).toEqual([-86_400_250, -1500, -5000]);
 });
 
 test("a hard link of the archive becomes one", async () => {

@@ -16,6 +16,7 @@ import {
 } from "node:fs/promises";
 import { posix } from "node:path";
 import { FileError, type FileStat, NotFoundError, newUuidV7 } from "../../../broker/contract/index.ts";
+import { utimeOf } from "../../../broker/contract/tar/utime.ts";
 import { bytesOf, given, invalid } from "../arguments.ts";
 import { defined } from "../spec.ts";
 import type { Abortable, Files } from "./files.ts";
@@ -280,10 +281,12 @@ async function makeLink(half: Buffer, { path, target = "", mtime_ms }: FileStat)
       reason: "EILSEQ",
     });
   await symlink(target, half);
-  await lutimes(half, mtime_ms / 1000, mtime_ms / 1000);
+  const time = utimeOf(mtime_ms / 1000);
+  await lutimes(half, time, time);
 }
 
 async function dress(path: Buffer, { mode, mtime_ms }: FileStat): Promise<void> {
-  await utimes(path, mtime_ms / 1000, mtime_ms / 1000);
+  const time = utimeOf(mtime_ms / 1000);
+  await utimes(path, time, time);
   await chmod(path, mode);
 }

@@ -21,6 +21,7 @@ import {
   NAME_ENCODING,
 } from "../../../broker/contract/tar/entry.ts";
 import { placed } from "../../../broker/contract/tar/sparse.ts";
+import { utimeOf } from "../../../broker/contract/tar/utime.ts";
 import { ifThere, localErrors } from "./local-errors.ts";
 
 /** So much may wait in the parser. */
@@ -161,7 +162,7 @@ async function makeSymlink(path: Buffer, { target, mtime }: ArchiveEntry, wrote:
   await removeOld(path, wrote);
   await symlink(target, path);
   wrote();
-  await lutimes(path, mtime, mtime);
+  await lutimes(path, utimeOf(mtime), utimeOf(mtime));
 }
 
 async function writeFile(
@@ -210,6 +211,6 @@ async function writeContent(
 }
 
 async function dress(path: Buffer, { mode, mtime }: ArchiveEntry): Promise<void> {
-  await utimes(path, mtime, mtime);
+  await utimes(path, utimeOf(mtime), utimeOf(mtime));
   await chmod(path, mode);
 }

@@ -1,6 +1,17 @@
 // Files through the SDK, against real daemons.
 import { expect, test } from "bun:test";
-import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  link,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../../../broker/server/testing.ts";
 import { CanceledError, FileError } from "../../../sdk/typescript/mod.ts";
@@ -128,6 +139,31 @@ test(
   },
   LONG,
 );
+
+test("times before 1970 and files of several names stay so, there and back", async () => {
+  const sandbox = await liveBox();
+  await using _ = sandbox.live;
+  await using folder = await scratch();
+  const from = join(folder.path, "from");
+  await mkdir(from);
+  await writeFile(join(from, "a"), "x");
+  await link(join(from, "a"), join(from, "b"));
+  // As text: a number before 1970 is taken for now.
+  await utimes(join(from, "a"), "-86400.25", "-86400.25");
+  await utimes(from, "-1.5", "-1.5");
+  const { files } = sandbox;
+  await files.upload(from, "there");
+  await files.upload(join(from, "a"), "one");
+  expect((await files.stat("one")).mtime_ms).toBe(-86_400_250);
+  await files.download("there", join(folder.path, "back"));
+  await files.download("one", join(folder.path, "one"));
+  const [a, b] = [await stat(join(folder.path, "back", "a")), await stat(join(folder.path, "back", "b"))];
+  expect([a.mtimeMs, a.ino, a.nlink]).toEqual([-86_400_250, b.ino, 2]);
+  const own = [join(folder.path, "back"), join(folder.path, "one")].map(
+    async (path) => (await stat(path)).mtimeMs,
+  );
+  expect(await Promise.all(own)).toEqual([-1500, -86_400_250]);
+});
 
 test(
   "an aborted upload leaves nothing, half or hidden",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -152,12 +153,22 @@ class _Packer:
         # pax names are UTF-8 by definition; GNU's long name takes any bytes.
         odd = any("\udc80" <= char <= "\udcff" for char in entry.name + entry.linkname)
         self._tar.format = tarfile.GNU_FORMAT if odd else tarfile.PAX_FORMAT
+        if odd:
+            self._time(found.st_mtime)
         # (Of an odd name the holes go as zeros: pax alone has them.)
         regions = None if odd or file is None else regions_of(file, found)
         if file is None or regions is None:
             self._tar.addfile(entry, file)
         else:
             add_sparse(self._tar, entry, file, regions)
+
+    def _time(self, mtime: float) -> None:
+        """What GNU's header has no room for, in a pax header before it: the time's fraction."""
+        rest = f" mtime={mtime:.6f}\n".encode()
+        size = len(rest) + 2
+        about = tarfile.TarInfo("PaxHeaders/entry")
+        about.type, about.size = tarfile.XHDTYPE, size
+        self._tar.addfile(about, io.BytesIO(b"%d%b" % (size, rest)))
 
     def _first_name(self, found: os.stat_result, name: str) -> str | None:
         if found.st_nlink < 2:
