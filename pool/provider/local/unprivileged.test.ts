@@ -1,13 +1,16 @@
 // Without root: what user namespaces allow. As root, this file runs itself once more as `nobody`.
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { type Entry, makeOciLayout } from "../../../test/images/images.ts";
+import { busyboxEntries, type Entry, makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
 import { diagnose } from "./diagnose.ts";
 import { Bench, signal } from "./testing.ts";
 
 setDefaultTimeout(120_000);
 const ROOT = join(import.meta.dir, "..", "..", "..");
+/** Where root has mounted for these tests what nobody else can: data, and a procfs, each below a folder. */
+const MOUNTED = "/media/sandmesh-tests";
 const isRoot = process.getuid?.() === 0;
 const NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
 
@@ -16,7 +19,9 @@ if (isRoot)
     // The checkout may lie in a folder that nobody else may enter: bound to a place that all may, in a mount
     // namespace of its own.
     const place = "/mnt";
-    const bound = `mount --bind "$1" ${place} && shift && exec "$@"`;
+    const mounts = `mount -t tmpfs tmpfs /media && mkdir -p ${MOUNTED}/data/x ${MOUNTED}/proc/x &&
+      mount -t tmpfs tmpfs ${MOUNTED}/data/x && echo "of the inner" > ${MOUNTED}/data/x/f && mount -t proc proc ${MOUNTED}/proc/x`;
+    const bound = `${mounts} && mount --bind "$1" ${place} && shift && exec "$@"`;
     const others = ["contract.test.ts", "image/layers.test.ts"].map((name) => join(import.meta.dir, name));
     const files = [import.meta.path, ...others].map((path) => join(place, relative(ROOT, path)));
     // Bun comes with the checkout, or with the machine.
@@ -121,6 +126,21 @@ except OSError as e:
       expect(await bench.left()).toEqual([]);
     });
 
+    test.if(existsSync(MOUNTED))(
+      "a volume shows what is mounted below it, read-only, and one with a procfs below it is refused",
+      async () => {
+        const volume = (source: string) => ({ volumes: [{ name: "v", source, mount_path: "/v" }] });
+        const script = "cat /v/x/f; touch /v/x/n 2> /dev/null && echo BROKEN; true";
+        const image = await makeBusyboxRoot(join(bench.folder, "rootfs"));
+        const wish = { image, ...volume(join(MOUNTED, "data")) };
+        expect(await bench.probe("sb-a", script, wish)).toBe("of the inner\n");
+        const field = "spec.volumes.0.source";
+        const message = expect.stringContaining(`${MOUNTED}/proc/x, where proc is mounted`);
+        const refused = bench.create("sb-b", { image, ...volume(join(MOUNTED, "proc")) });
+        await expect(refused).rejects.toMatchObject({ code: "invalid_request", field, message });
+      },
+    );
+
     test("folders that its commands closed are removed", async () => {
       await bench.probe("sb-a", "mkdir -p /tmp/a/b; touch /tmp/a/b/c; chmod 000 /tmp/a/b /tmp/a");
       await bench.remove("sb-a");
@@ -139,6 +159,24 @@ except OSError as e:
       });
       await expect(bench.create("sb-a", { image })).rejects.toThrow(/does not unpack to/);
       expect(await readdir(join(bench.stateDir, "layers"))).toEqual([]);
+    });
+
+    test("the folders of an image that are closed are removed after the mesh's end as README says", async () => {
+      const image = join(bench.folder, "oci");
+      const mode = (name: string, bits: number): Entry => ({ name, type: "directory", mode: bits });
+      const closed = [mode("ro", 0o555), mode("ro/sub", 0o555), mode("shut", 0), mode("shut/in", 0)];
+      const files = [...closed, { name: "ro/sub/f", content: "x" }, { name: "shut/in/f", content: "x" }];
+      await makeOciLayout(image, { layers: [await busyboxEntries(), files] });
+      await bench.create("sb-a", { image });
+      await bench.provider.end(signal());
+      const readme = await readFile(join(ROOT, "README.md"), "utf8");
+      const command =
+        /`(chmod -R \S+) ~\/\.local\/state\/sandmesh`/.exec(readme)?.[1] ?? "README has no command";
+      const remove = await Bun.$`sh -c ${`${command} "$1" && rm -rf "$1"`} sh ${bench.stateDir}`
+        .quiet()
+        .nothrow();
+      expect([remove.exitCode, String(remove.stderr)]).toEqual([0, ""]);
+      expect(await readdir(bench.folder)).not.toContain("state");
     });
 
     test("eight at once, and a root file system folder", async () => {
