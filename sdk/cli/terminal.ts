@@ -78,10 +78,12 @@ function rawMode(): () => void {
 /** A shell that is just setting its terminal up loses a Ctrl-D that came before; so it is typed until it is heard. */
 const END_AGAIN_MS = 250;
 
-/** What is typed, in order; the end of input is Ctrl-D, as a terminal says it. */
+const CTRL_D = Uint8Array.of(4);
+
+/** What is typed, in order; the end of input is CTRL_D, as a terminal says it, which nobody has typed. */
 async function* typed(signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
   for await (const part of process.stdin) if (part instanceof Uint8Array) yield part;
-  for (; !signal.aborted; await pause(END_AGAIN_MS, signal)) yield Uint8Array.of(4);
+  for (; !signal.aborted; await pause(END_AGAIN_MS, signal)) yield CTRL_D;
 }
 
 /** What is typed goes in. While the sandbox is away it waits, with what this process reads ahead and what the system keeps of
@@ -91,12 +93,12 @@ function pipeTyping(terminal: Terminal, note: (text: string) => void): { stop(fa
   const { signal } = over;
   let waits = 0;
   const send = async (part: Uint8Array) => {
-    waits = part.length;
+    waits = part === CTRL_D ? 0 : part.length;
     try {
       await terminal.command.stdin.feed([part], true, signal);
     } catch (error) {
       // What comes after the program's end has nowhere to go, and why all else ends is told with the output's end.
-      if (error instanceof ConflictError) note(notSent(part.length, `: ${error.message}`));
+      if (error instanceof ConflictError && waits > 0) note(notSent(waits, `: ${error.message}`));
     }
     waits = 0;
   };
