@@ -55,6 +55,8 @@ needing("node")(
     await using box = await mesh.acquire({ image: IMAGES.busybox });
     const uid = await kubectl("-n", sandboxes, "get", "pod", box.id, "-o", "jsonpath={.metadata.uid}");
     const running = errorOf(box.exec("sleep 100"));
+    const runs = async () => (await box.commands()).some((command) => command.running);
+    await eventually("its command runs", runs, 20_000);
     killShim(uid);
     const error = await running;
     expect(error).toBeInstanceOf(SandboxLostError);
