@@ -136,5 +136,6 @@ test("sessions leave no descriptor behind, and a thousand commands none either",
   // The last one's shell has said its end; its descriptors are closed right after.
   const deadline = Date.now() + 5000;
   while (count() > before && Date.now() < deadline) await Bun.sleep(5);
-  expect(count()).toBe(before);
+  // Fewer, where a shell of the test before had not ended at the count.
+  expect(count()).toBeLessThanOrEqual(before);
 });

@@ -65,6 +65,8 @@ function checkVolume(
   const found = secrets.look(source);
   if (found?.kind !== "folder") return refuse("source", `${source} is not a folder`);
   if (found.isSecret) refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
+  if (found.isOfServices)
+    refuse("source", `${source} is, holds or lies in /run, where services have their sockets`);
   const known = dataTypes();
   const [own, ...inside] = found.mounts;
   if (own !== undefined && !isData(own.type, known))
@@ -74,8 +76,6 @@ function checkVolume(
     const point = Buffer.from(other.point, "latin1").toString();
     refuse("source", `${source} holds ${point}, where ${other.type} is mounted, ${NO_DATA}`);
   }
-  if (found.isOfServices)
-    refuse("source", `${source} is, holds or lies in /run, where services have their sockets`);
   return { source, identity: found.identity, target, field };
 }
 

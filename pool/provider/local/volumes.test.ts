@@ -196,6 +196,9 @@ E`;
     const services = await mkdtemp("/run/sandmesh-volumes-");
     try {
       await mount("--bind", services, join(folder, "data", "x"));
+      // As `ip netns add` does; the answer is that of an empty /run.
+      await writeFile(join(services, "netns"), "");
+      await mount("--bind", "/proc/self/ns/net", join(services, "netns"));
       for (const source of ["/run", "/var/run", services, join(folder, "data", "x"), join(folder, "data")]) {
         const refused = await bench.provider
           .validate(requestFor("sb-v", volume(source)).spec)
@@ -206,6 +209,7 @@ E`;
         });
       }
     } finally {
+      await Bun.$`umount ${join(services, "netns")}`.quiet().nothrow();
       await Bun.$`umount ${join(folder, "data", "x")}`.quiet().nothrow();
       await rm(services, { recursive: true });
     }
