@@ -4,6 +4,7 @@ import { type FileHandle, lstat, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
 import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
+import { FirstNames } from "../../broker/contract/tar/names.ts";
 import { bytesIn, type Region, sparseHeader } from "../../broker/contract/tar/sparse.ts";
 import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
 import { giveBlock, takeBlock } from "../../broker/link/blocks.ts";
@@ -49,8 +50,7 @@ class Skipped implements LeftOut {
 /** Walks the tree depth first, each folder in the order of its names' bytes. */
 class Walk {
   readonly #levels: Level[] = [];
-  /** First names of files with several, by device and inode: later ones become hard links. */
-  readonly #linked = new Map<string, Buffer>();
+  readonly #firstNames = new FirstNames();
   readonly #direct: Direct;
   readonly #folders: Folders | undefined;
   readonly skipped = new Skipped();
@@ -130,7 +130,8 @@ class Walk {
         await file.close();
         return undefined;
       }
-      const first = stats.nlink < 2 ? undefined : await this.#firstNameOf(file, full);
+      const first =
+        stats.nlink < 2 ? undefined : this.#firstNames.of(await file.stat({ bigint: true }), full);
       if (first === undefined) return await this.#content(file, stats, full);
       await file.close();
       return plain({ ...entryOf(stats, "link", full), target: first });
@@ -146,15 +147,6 @@ class Walk {
     if (regions === undefined)
       return { header: tarHeader(entry), file, regions: [{ offset: 0, length: stats.size }] };
     return { header: sparseHeader(entry, regions), file, regions };
-  }
-
-  async #firstNameOf(file: FileHandle, name: Buffer): Promise<Buffer | undefined> {
-    // A double does not hold every inode's number, and two of one number would become one file.
-    const { dev, ino } = await file.stat({ bigint: true });
-    const key = `${dev}:${ino}`;
-    const first = this.#linked.get(key);
-    if (first === undefined) this.#linked.set(key, name);
-    return first;
   }
 }
 

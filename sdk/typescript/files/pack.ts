@@ -1,7 +1,8 @@
 // A folder of this machine as a tar stream. Names are bytes, as the file system has them.
 import { constants } from "node:fs";
-import { type FileHandle, lstat, open, readdir, readlink, stat } from "node:fs/promises";
+import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
 import { entryOf, paddingOf, TRAILER, tarHeader } from "../../../broker/contract/tar/header.ts";
+import { FirstNames } from "../../../broker/contract/tar/names.ts";
 import { bytesIn, sparseHeader } from "../../../broker/contract/tar/sparse.ts";
 import { regionsOf } from "./holes.ts";
 import { localErrors } from "./local-errors.ts";
@@ -43,8 +44,7 @@ export async function* packAs(
 class Course {
   readonly #skipped: Skipped | undefined;
   #count = 0;
-  /** By device and inode, of files with several names: later ones become hard links. */
-  readonly #firstNames = new Map<string, Buffer>();
+  readonly firstNames = new FirstNames();
 
   constructor(skipped: Skipped | undefined) {
     this.#skipped = skipped;
@@ -52,16 +52,6 @@ class Course {
 
   leaveOut(path: string): void {
     this.#skipped?.(path, ++this.#count);
-  }
-
-  /** The name under which the file is in the archive already; otherwise it is `name` from now on. */
-  async firstNameOf(file: FileHandle, name: Buffer): Promise<Buffer | undefined> {
-    // A double does not hold every inode's number, and two of one number would become one file.
-    const { dev, ino } = await file.stat({ bigint: true });
-    const key = `${dev}:${ino}`;
-    const first = this.#firstNames.get(key);
-    if (first === undefined) this.#firstNames.set(key, name);
-    return first;
   }
 }
 
@@ -101,7 +91,9 @@ async function* packFile(path: Buffer, full: Buffer, course: Course): AsyncGener
     const found = await localErrors(path, () => file.stat());
     const { size } = found;
     const target =
-      found.nlink < 2 ? undefined : await localErrors(path, () => course.firstNameOf(file, full));
+      found.nlink < 2
+        ? undefined
+        : course.firstNames.of(await localErrors(path, () => file.stat({ bigint: true })), full);
     if (target !== undefined) {
       yield tarHeader({ ...entryOf(found, "link", full), target });
       return;
