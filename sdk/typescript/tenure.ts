@@ -1,18 +1,10 @@
 // What one mesh connection holds: its runs with their sandboxes, renewed while there are any, and told of losses.
-import {
-  fromWire,
-  type Grant,
-  LeaseLostError,
-  SandboxLostError,
-  SandmeshError,
-} from "../../broker/contract/index.ts";
+import { fromWire, type Grant, LeaseLostError, SandboxLostError } from "../../broker/contract/index.ts";
 import type { Holdings } from "./releases.ts";
 import { DEAD_MAN_MS, type Loss } from "./renew/protocol.ts";
 import type { Renewer } from "./renew/renewer.ts";
 import { type Caller, seconds } from "./wire/caller.ts";
 import { Lifeline } from "./wire/lifeline.ts";
-import { endedOf } from "./wire/listing.ts";
-import { LOOK_WITHIN_MS } from "./wire/losses.ts";
 import { hearLosses } from "./wire/news.ts";
 
 export interface Held {
@@ -54,13 +46,10 @@ export class Tenure {
   readonly open = new Set<string>();
   /** By its lease, what is being released, or was to be and is not known to be gone. */
   readonly #releasing = new Map<string, Kept>();
-  readonly #unhear: () => void;
-  #lookTimer: NodeJS.Timeout | undefined;
 
   constructor(caller: Caller, renewer: Renewer) {
     this.#caller = caller;
     this.#renewer = renewer;
-    this.#unhear = caller.link.onStatus((connected) => connected && this.#lookSoon());
   }
 
   own(run: string): void {
@@ -69,20 +58,22 @@ export class Tenure {
 
   /** An acquire begins: from now on the run is renewed and its losses are heard. */
   enter(run: string, leaseMs: number): void {
-    let state = this.#runs.get(run);
-    if (state === undefined) {
-      state = new RunState(run, leaseMs);
-      this.#runs.set(run, state);
-      state.unhear = hearLosses(
-        this.#caller.news,
-        run,
-        (...loss) => this.#happened(run, ...loss),
-        () => this.#lookSoon(),
-      );
-    }
+    const state = this.#runs.get(run) ?? this.#begin(run, leaseMs);
     state.acquiring += 1;
     state.leaseMs = leaseMs;
     this.#renewer.keep(run, leaseMs);
+  }
+
+  #begin(run: string, leaseMs: number): RunState {
+    const state = new RunState(run, leaseMs);
+    this.#runs.set(run, state);
+    state.unhear = hearLosses(
+      this.#caller,
+      run,
+      (...loss) => this.#happened(run, ...loss),
+      () => [...state.held.keys()],
+    );
+    return state;
   }
 
   /** The acquire ended, with a grant or without. */
@@ -189,8 +180,6 @@ export class Tenure {
   }
 
   close(): void {
-    this.#unhear();
-    clearTimeout(this.#lookTimer);
     for (const state of this.#runs.values()) state.unhear();
     this.#runs.clear();
   }
@@ -200,28 +189,6 @@ export class Tenure {
     if (state === undefined) return;
     if (state.held.has(sandbox)) this.#lose(state, sandbox, reason);
     else if (state.acquiring > 0) state.early.set(sandbox, reason);
-  }
-
-  /** The connection was lost and is back, or the server refuses to tell: losses meanwhile were not heard. */
-  #lookSoon(): void {
-    clearTimeout(this.#lookTimer);
-    const look = () => {
-      for (const state of this.#runs.values()) void this.#look(state);
-    };
-    this.#lookTimer = setTimeout(look, Math.random() * LOOK_WITHIN_MS);
-  }
-
-  /** What is acquired while the pool is asked may not stand in its answer. Where none comes nothing is known, and the next
-   * call to the sandbox finds out. */
-  async #look(state: RunState): Promise<void> {
-    const before = [...state.held.keys()];
-    if (before.length === 0) return;
-    try {
-      for (const [sandbox, reason] of await endedOf(this.#caller, state.run, before))
-        this.#lose(state, sandbox, reason);
-    } catch (error) {
-      if (!(error instanceof SandmeshError)) throw error;
-    }
   }
 
   #lose(state: RunState, sandbox: string, reason: string): void {
@@ -239,7 +206,6 @@ export class Tenure {
     if (this.#runs.get(state.run) !== state) return;
     this.#runs.delete(state.run);
     this.#renewer.drop(state.run);
-    if (this.#caller.closed !== undefined) return;
     state.unhear();
   }
 }

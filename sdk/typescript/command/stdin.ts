@@ -90,7 +90,7 @@ export class SourceError extends Error {
 }
 
 /** The source's parts. Throws SourceError, and CanceledError as soon as `signal` aborts. */
-export async function* heeded(source: Source, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+async function* heeded(source: Source, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
   try {
     for await (const piece of piecesUntil<string | Uint8Array>(source, signal)) yield bytesOf(piece, "stdin");
   } catch (cause) {

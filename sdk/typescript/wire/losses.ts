@@ -1,12 +1,7 @@
 // What becomes of sandboxes that are held by their id alone: of each run its events are heard once, whoever waits for how many
 // of it, and after an absence of the connection the pool is asked once.
-import { SandmeshError } from "../../../broker/contract/index.ts";
 import type { Caller } from "./caller.ts";
-import { endedOf } from "./listing.ts";
 import { hearLosses } from "./news.ts";
-
-/** After a restart of the server all clients are back at once. */
-export const LOOK_WITHIN_MS = 1_000;
 
 interface Heard {
   tells: Map<string, Set<(reason: string) => void>>;
@@ -20,11 +15,9 @@ interface Heard {
 export class Losses {
   readonly #caller: Caller;
   readonly #runs = new Map<string, Heard>();
-  #lookTimer: NodeJS.Timeout | undefined;
 
   constructor(caller: Caller) {
     this.#caller = caller;
-    caller.link.onStatus((connected) => connected && this.#lookSoon());
   }
 
   /** Calls `tell` when the sandbox ends. `askedAt`: when the pool was asked, by `performance.now()`, that said it was there;
@@ -43,19 +36,22 @@ export class Losses {
     return { unsure: askedAt <= heard.since, stop: () => this.#stop(run, heard, sandbox, tell) };
   }
 
-  /** Nothing is asked any more. */
+  /** Nothing is heard or asked any more. */
   close(): void {
-    clearTimeout(this.#lookTimer);
+    for (const { unhear } of this.#runs.values()) unhear();
+    this.#runs.clear();
   }
 
   #hear(run: string): Heard {
     const since = performance.now();
-    const heard: Heard = { tells: new Map(), ended: new Map(), since, unhear: () => undefined };
-    const tell = (sandbox: string, reason: string) => {
-      heard.ended.set(sandbox, reason);
-      tellAll(heard, sandbox, reason);
+    const tells: Heard["tells"] = new Map();
+    const ended: Heard["ended"] = new Map();
+    const tellAll = (sandbox: string, reason: string) => {
+      ended.set(sandbox, reason);
+      for (const tell of [...(tells.get(sandbox) ?? [])]) tell(reason);
     };
-    heard.unhear = hearLosses(this.#caller.news, run, tell, () => this.#lookSoon());
+    const unhear = hearLosses(this.#caller, run, tellAll, () => [...tells.keys()]);
+    const heard = { tells, ended, since, unhear };
     this.#runs.set(run, heard);
     return heard;
   }
@@ -66,29 +62,6 @@ export class Losses {
     if (tells?.size === 0) heard.tells.delete(sandbox);
     if (heard.tells.size > 0 || this.#runs.get(run) !== heard) return;
     this.#runs.delete(run);
-    if (this.#caller.closed === undefined) heard.unhear();
+    heard.unhear();
   }
-
-  #lookSoon(): void {
-    clearTimeout(this.#lookTimer);
-    if (this.#runs.size === 0) return;
-    const look = () => {
-      for (const [run, heard] of this.#runs) void this.#look(run, heard);
-    };
-    this.#lookTimer = setTimeout(look, Math.random() * LOOK_WITHIN_MS);
-  }
-
-  /** Where no answer comes nothing is known, and the next silence finds out. */
-  async #look(run: string, heard: Heard): Promise<void> {
-    try {
-      for (const [sandbox, reason] of await endedOf(this.#caller, run, [...heard.tells.keys()]))
-        tellAll(heard, sandbox, reason);
-    } catch (error) {
-      if (!(error instanceof SandmeshError)) throw error;
-    }
-  }
-}
-
-function tellAll({ tells }: Heard, sandbox: string, reason: string): void {
-  for (const tell of [...(tells.get(sandbox) ?? [])]) tell(reason);
 }

@@ -12,10 +12,10 @@ test("an event of a newer pool, or none at all, is passed over in silence, and t
   const losses: string[][] = [];
   const caller = new Caller(link);
   const stop = hearLosses(
-    caller.news,
+    caller,
     "r",
     (...loss) => losses.push(loss),
-    () => undefined,
+    () => [],
   );
   const read = events(caller, { run: "r" });
   const next = read.next();
