@@ -1,7 +1,6 @@
 // The built package in Node: the same wire, another runtime.
 import { expect, test } from "bun:test";
 import { copyFile, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import {
   builtPackage,
@@ -9,7 +8,7 @@ import {
   Program,
   type Runtime,
 } from "../../../sdk/typescript/testing/harness.ts";
-import { liveMesh } from "./mesh.ts";
+import { liveMesh, scratch } from "./mesh.ts";
 
 const ROOT = join(import.meta.dir, "..", "..", "..");
 
@@ -77,49 +76,13 @@ test("each file that the package names for a bundler is there, and none is a sou
     expect((await Bun.file(file).text()).match(/["'`][^"'`\n]*\.ts["'`]/g)).toBe(null);
 }, 120_000);
 
-test("a bundle with only the thread's file beside it renews, and leaves nothing when its process exits", async () => {
-  await using live = await liveMesh();
+/** A program that acquires and then ends by `end`, bundled with the package as `name` in `folder`. */
+async function bundleProgram(folder: string, name: string, end: string, how: Partial<Bun.BuildConfig>) {
   const built = await builtPackage();
+  // Within reach of the package's own packages.
   const source = await mkdtemp(join(dirname(built), "bundle-"));
-  // Out of reach of any package.
-  const folder = await mkdtemp(join(tmpdir(), "bundle-"));
   try {
     const entry = join(source, "program.mjs");
-    await Bun.write(
-      entry,
-      `import { connect } from ${JSON.stringify(built)};
-        const mesh = await connect({ url: process.env.URL, credentials: process.env.CREDENTIALS });
-        const box = await mesh.acquire({ image: "host" });
-        console.log((await box.exec("echo here")).stdout.text.trim());
-        process.exit(0);`,
-    );
-    await Bun.build({
-      entrypoints: [entry],
-      outdir: folder,
-      target: "node",
-      format: "esm",
-      naming: "program.mjs",
-    });
-    await copyFile(join(dirname(built), "worker.js"), join(folder, "worker.js"));
-    await Bun.write(join(folder, "package.json"), '{"type":"module"}');
-    const env = { ...process.env, URL: live.server.url, CREDENTIALS: credentialsOf(live.server) };
-    const ran = Bun.spawn(["node", join(folder, "program.mjs")], { env, stdout: "pipe", stderr: "pipe" });
-    expect(await new Response(ran.stdout).text()).toBe("here\n");
-    expect(await new Response(ran.stderr).text()).toBe("");
-    expect(await ran.exited).toBe(0);
-    expect(live.provider.made.size).toBe(0);
-  } finally {
-    await rm(source, { recursive: true });
-    await rm(folder, { recursive: true });
-  }
-}, 120_000);
-
-test("a CommonJS bundle, which does not know its own file, acquires and says what it lacks", async () => {
-  await using live = await liveMesh();
-  const built = await builtPackage();
-  const folder = await mkdtemp(join(dirname(built), "bundle-"));
-  try {
-    const entry = join(folder, "program.mjs");
     await Bun.write(
       entry,
       `import { connect } from ${JSON.stringify(built)};
@@ -127,29 +90,43 @@ test("a CommonJS bundle, which does not know its own file, acquires and says wha
           const mesh = await connect({ url: process.env.URL, credentials: process.env.CREDENTIALS });
           const box = await mesh.acquire({ image: "host" });
           console.log((await box.exec("echo here")).stdout.text.trim());
-          await mesh.close();
+          ${end};
         }
         main();`,
     );
-    // Bun would write the address in; esbuild and others leave it undefined.
-    const define = { "import.meta.url": "undefined" };
-    await Bun.build({
-      entrypoints: [entry],
-      outdir: folder,
-      target: "node",
-      format: "cjs",
-      define,
-      naming: "program.cjs",
-    });
-    const env = { ...process.env, URL: live.server.url, CREDENTIALS: credentialsOf(live.server) };
-    const ran = Bun.spawn(["node", join(folder, "program.cjs")], { env, stdout: "pipe", stderr: "pipe" });
-    expect(await new Response(ran.stdout).text()).toBe("here\n");
-    expect(await new Response(ran.stderr).text()).toContain("no thread for renewals");
-    expect(await ran.exited).toBe(0);
-    expect(live.provider.made.size).toBe(0);
+    await Bun.build({ entrypoints: [entry], outdir: folder, target: "node", naming: name, ...how });
   } finally {
-    await rm(folder, { recursive: true });
+    await rm(source, { recursive: true });
   }
+}
+
+/** Runs it in Node; what it says on stderr. It has acquired, and left nothing. */
+async function runBundle(file: string): Promise<string> {
+  await using live = await liveMesh();
+  const env = { ...process.env, URL: live.server.url, CREDENTIALS: credentialsOf(live.server) };
+  const ran = Bun.spawn(["node", file], { env, stdout: "pipe", stderr: "pipe" });
+  expect(await new Response(ran.stdout).text()).toBe("here\n");
+  const said = await new Response(ran.stderr).text();
+  expect(await ran.exited).toBe(0);
+  expect(live.provider.made.size).toBe(0);
+  return said;
+}
+
+test("a bundle with only the thread's file beside it renews, and leaves nothing when its process exits", async () => {
+  // Out of reach of any package.
+  await using folder = await scratch();
+  await bundleProgram(folder.path, "program.mjs", "process.exit(0)", { format: "esm" });
+  await copyFile(join(dirname(await builtPackage()), "worker.js"), join(folder.path, "worker.js"));
+  await Bun.write(join(folder.path, "package.json"), '{"type":"module"}');
+  expect(await runBundle(join(folder.path, "program.mjs"))).toBe("");
+}, 120_000);
+
+test("a CommonJS bundle, which does not know its own file, acquires and says what it lacks", async () => {
+  await using folder = await scratch();
+  // Bun would write the address in; esbuild and others leave it undefined.
+  const define = { "import.meta.url": "undefined" };
+  await bundleProgram(folder.path, "program.cjs", "await mesh.close()", { format: "cjs", define });
+  expect(await runBundle(join(folder.path, "program.cjs"))).toContain("no thread for renewals");
 }, 120_000);
 
 test("the declarations are what TypeScript 5.2 reads, and compile without skipLibCheck", async () => {
