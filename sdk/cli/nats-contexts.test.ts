@@ -7,6 +7,7 @@ import { formatCreds } from "../../broker/credentials/index.ts";
 import { createOperatorKeys, keyRingOf } from "../../broker/server/operator.ts";
 import type { Settings } from "../typescript/settings.ts";
 import { forgetContextsBut, forgetContextsHere, writeContext } from "./nats-contexts.ts";
+import { createProgram } from "./program.ts";
 
 const before = { XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME, SANDMESH_HOME: process.env.SANDMESH_HOME };
 let scratch: string;
@@ -77,4 +78,21 @@ test("contexts of sandboxes that others have released go, and no other mesh's, t
   forgetContextsBut(here, ["sb-there"]);
   const left = ["pool", "sb-elsewhere", "sb-others", "sb-there"];
   expect(contexts()).toEqual(left.flatMap((name) => [`sandmesh-${name}.creds`, `sandmesh-${name}.json`]));
+});
+
+test("contexts written under another XDG_CONFIG_HOME stay, and help says so", () => {
+  const here = meshHere(4001);
+  const elsewhere = join(scratch, "elsewhere");
+  process.env.XDG_CONFIG_HOME = elsewhere;
+  writeContext(here, "pool");
+  process.env.XDG_CONFIG_HOME = scratch;
+  writeContext(here, "pool");
+  forgetContextsHere();
+  expect(contexts()).toEqual([]);
+  const left = ["sandmesh-pool.creds", "sandmesh-pool.json"];
+  expect(readdirSync(join(elsewhere, "nats", "context")).sort()).toEqual(left);
+  const help = createProgram()
+    .commands.find((command) => command.name() === "context")
+    ?.description();
+  expect(help).toContain("under another XDG_CONFIG_HOME stays");
 });

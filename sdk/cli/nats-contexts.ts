@@ -102,7 +102,8 @@ export function forgetContexts(sandboxes: readonly string[]): void {
     for (const isOperator of [false, true]) remove(contextFolder(), nameOf(sandbox, isOperator));
 }
 
-/** Removes all contexts of the mesh of this machine, the pool's too: it has ended. */
+/** Removes all contexts of the mesh of this machine, the pool's too: it has ended. What was written under another
+ * XDG_CONFIG_HOME is not looked for. */
 export function forgetContextsHere(): void {
   forget(({ mesh }) => mesh === meshFilePath());
 }

@@ -17,7 +17,7 @@ export function addContext(program: Command): void {
     .argument("<sandbox>", "a sandbox's id, or `pool`")
     .summary("write a nats context, to talk with the nats CLI alone")
     .description(
-      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, or `ps` finds that it is gone, and when the mesh of this machine ends.",
+      "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, or `ps` finds that it is gone, and by `down` of this machine's mesh. Each looks for contexts where the nats CLI does: one written under another XDG_CONFIG_HOME stays.",
     )
     .action(async (id: string, _flags: unknown, command: Command) => {
       await withMesh(command, async ({ mesh, settings, output }) => {
