@@ -7,6 +7,8 @@ import { basename, join } from "node:path";
 
 const HERE = import.meta.dir;
 const ROOT = join(HERE, "..", "..");
+/** Emptied by each build into it, also under whoever runs from there. */
+export const PACKAGE_FOLDER = join(HERE, "dist");
 
 /** Throws where it does not build. */
 export async function build(folder: string): Promise<void> {
@@ -79,4 +81,4 @@ const forReaders = (text: string): string =>
     .replaceAll(/\b(\w+Array|Buffer)<(?:Shared)?ArrayBuffer(?:Like)?>/g, "$1")
     .replaceAll(/((?:from|import\()\s*["']\.[^"']*)\.ts(["'])/g, "$1.js$2");
 
-if (import.meta.main) await build(process.argv[2] ?? join(HERE, "dist"));
+if (import.meta.main) await build(process.argv[2] ?? PACKAGE_FOLDER);

@@ -49,7 +49,7 @@ async function output(argv: string[], env: Record<string, string>): Promise<stri
 
 /** Whether each runtime kept its sandbox. */
 async function blocked(mesh: ChaosMesh): Promise<Record<string, boolean>> {
-  const built = await mkdtemp(join(ROOT, "sdk", "typescript", "dist", "long-"));
+  const built = await mkdtemp(join(ROOT, "dist", "long-"));
   try {
     await build(built);
     const env = { SANDMESH_HOME: mesh.home, LEASE: `${leaseS}s`, BLOCK_MS: String(blockedS * 1000) };

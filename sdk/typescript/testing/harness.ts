@@ -59,11 +59,11 @@ async function fingerprint(): Promise<string> {
   return hash.digest("hex").slice(0, 16);
 }
 
-/** The package as Node gets it, in the checkout's dist folder, so that its dependencies are found; built once for
- * each state of the sources. */
+/** The package as Node gets it, in the checkout's dist folder, so that its dependencies are found, and not in the package's
+ * own, which each build empties; built once for each state of the sources. */
 export function builtPackage(): Promise<string> {
   built ??= (async () => {
-    const folder = join(ROOT, "sdk", "typescript", "dist", `test-${await fingerprint()}`);
+    const folder = join(ROOT, "dist", `sdk-typescript-${await fingerprint()}`);
     if (!(await Bun.file(join(folder, "mod.js")).exists())) {
       // Under another name first: a second process may build at the same time.
       const draft = `${folder}.${process.pid}`;
