@@ -56,9 +56,9 @@ export class Sandbox implements AsyncDisposable {
     return this.#box.lifeline.error;
   }
 
-  /** Calls `tell` once, when the sandbox is lost or released, also of a handle by id. Returns what takes it back. What it throws keeps nobody
-   * else from learning of the loss; it is an uncaught exception of the program, as an event listener's is. Throws
-   * InvalidRequestError where `tell` is no function. */
+  /** Calls `tell` once, when the sandbox is lost or released, also of a handle by id. Returns what takes it back. What it
+   * throws keeps nobody else from learning of the loss; it is an uncaught exception of the program, as an event listener's
+   * is. Throws InvalidRequestError where `tell` is no function. */
   onLost(tell: (error: Error) => void): () => void {
     if (typeof tell !== "function") throw invalid("tell", "must be a function");
     return this.#box.onLost((error) => {

@@ -17,9 +17,8 @@ const EMPTY = Buffer.alloc(0);
 export type Skipped = (path: string, count: number) => void;
 
 /** The folder itself as "." and its content, names relative to it, with modes, links (hard ones within it, too) and times to
- * the microsecond; of a file that grows
- * meanwhile what it had when it was opened. Throws FileError that names what cannot be read, went away or became
- * shorter meanwhile. */
+ * the microsecond; of a file that grows meanwhile what it had when it was opened. Throws FileError that names what cannot be
+ * read, went away or became shorter meanwhile. */
 export async function* packFolder(
   folder: string | Buffer,
   skipped?: Skipped,
