@@ -121,6 +121,28 @@ describe("who has a sandbox by its id alone, and asks nothing", () => {
     expect(told).toMatchObject([{ code: "sandbox_lost", reason: "evicted" }]);
   }, 60_000);
 
+  test("is told nothing, and nothing fails, where the pool answers while the connection closes", async () => {
+    await using server = await testServer();
+    const link = await userLink(server);
+    const lists = await grantingPool(server);
+    const caller = new Caller(link);
+    const more = { losses: new Losses(caller) };
+    const box = new Box(caller, new Pulse(), new Lifeline(), { sandbox: "sb-1", fence: {} }, more);
+    const failed: unknown[] = [];
+    const fail = (error: unknown) => failed.push(error);
+    process.on("unhandledRejection", fail);
+    box.onLost((error) => failed.push(error));
+    await until("the pool is asked", () => lists.length > 0);
+    lists[0]?.([{ ...VIEW, sandbox: "sb-1", state: "leased", run: "r" }]);
+    await new Promise((go) => setImmediate(go));
+    // The answer is here then, and read when the closing has begun.
+    Bun.sleepSync(200);
+    await link.close();
+    await Bun.sleep(0);
+    process.off("unhandledRejection", fail);
+    expect(failed).toEqual([]);
+  }, 60_000);
+
   test("hears a run by one subscription, of however many of it, until nobody wants to know any more", async () => {
     await using server = await testServer({ monitor: 0 });
     await using mesh = await connectTo(server);

@@ -177,10 +177,14 @@ export class Box {
       setTimeout(() => goesOn() && void this.#listen(losses, goesOn), LISTEN_AGAIN_MS).unref();
       return;
     }
-    const { unsure, stop } = losses.follow(run, this.id, askedAt, (reason) => this.#lost(reason));
-    if (!goesOn()) return stop();
-    this.#unhear = stop;
-    if (unsure) await this.#askPool(() => undefined);
+    try {
+      const { unsure, stop } = losses.follow(run, this.id, askedAt, (reason) => this.#lost(reason));
+      if (!goesOn()) return stop();
+      this.#unhear = stop;
+      if (unsure) await this.#askPool(() => undefined);
+    } catch (error) {
+      if (!(error instanceof SandmeshError)) throw error; // the connection is being closed
+    }
   }
 
   /** Resolves to its run, where it lives; a loss goes to the lifeline. `unlisted` is called where the pool has none such. */
