@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -39,6 +40,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "limit(seconds): how long an async test may take")
+    # As a script's shell leaves it to what it does not wait for: tests interrupt themselves and their children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Backend:
