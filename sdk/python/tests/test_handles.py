@@ -14,7 +14,7 @@ import sandmesh
 from sandmesh import Canceled, Exited, NotStarted, closing
 from sandmesh._wire import renewal
 from sandmesh._wire.ids import new_uuid7
-from sandmesh._wire.news import hear_losses
+from sandmesh._wire.losses import hear_losses
 from sandmesh._wire.subjects import run_event_subject
 
 
@@ -220,7 +220,7 @@ async def test_an_event_of_a_newer_pool_or_none_at_all_is_passed_over_in_silence
     async with backend.connect() as mesh:
         link = mesh._caller.link
         losses: list[tuple[str, str]] = []
-        stop = hear_losses(mesh._caller.news, "newer", lambda *loss: losses.append(loss), lambda: None)
+        stop = hear_losses(mesh._caller, "newer", lambda *loss: losses.append(loss), {})
         events = mesh.run("newer").events()
         following = asyncio.ensure_future(anext(events))
         await until_async("it listens", lambda: len(link._nc._subs) > 5)

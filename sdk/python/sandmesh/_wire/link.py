@@ -59,7 +59,7 @@ class Link:
         self._nc = NatsClient()
         self.asked = Asked(self.loop)
         self._subscribed = Subscribed()
-        self._reconnect_handlers: list[Callable[[], None]] = []
+        self._reconnect_handlers: set[Callable[[], None]] = set()
         self._end_handlers: set[Callable[[], None]] = set()
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
         self._last_error: BaseException | None = None
@@ -79,8 +79,8 @@ class Link:
     def on_reconnect(self, handler: Callable[[], None]) -> Callable[[], None]:
         """``handler`` is called each time the connection is back: what was published meanwhile did not arrive. Returns
         what ends that."""
-        self._reconnect_handlers.append(handler)
-        return lambda: self._reconnect_handlers.remove(handler)
+        self._reconnect_handlers.add(handler)
+        return lambda: self._reconnect_handlers.discard(handler)
 
     def on_end(self, handler: Callable[[], None]) -> Callable[[], None]:
         """``handler`` is called when the connection is closed for good, or its server gone. Returns what ends that."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ from typing import Any
 from ..errors import SandboxLostError
 from .box import Lifeline
 from .caller import Caller
-from .losses import LOOK_WITHIN_S, ended_of
-from .news import hear_losses
+from .losses import hear_losses
 from .renewal import DEAD_MAN_S, Renewer
 
 
@@ -41,8 +39,6 @@ class Tenure:
         self._renewer = renewer
         self._runs: dict[str, _Run] = {}
         self._leases: dict[str, Held] = {}
-        self._look: asyncio.TimerHandle | None = None
-        caller.link.on_reconnect(self._returned)
 
     @property
     def held(self) -> list[Held]:
@@ -64,9 +60,7 @@ class Tenure:
         self._renewer.add(run, lease_ms / 1000)
         if state.acquiring + len(state.held) == 1:
             try:
-                state.unhear = hear_losses(
-                    self._caller.news, run, lambda *loss: self._happened(run, *loss), self._returned
-                )
+                state.unhear = hear_losses(self._caller, run, lambda *loss: self._happened(run, *loss), state.held)
             except BaseException:
                 self.leave(run, None)
                 raise
@@ -105,27 +99,6 @@ class Tenure:
                 message = f"sandbox {held.sandbox} is lost: its lease of {lease_s:g} s could not be renewed for"
                 message += f" {unrenewed:.0f} s, with the server away"
                 held.lifeline.fail(SandboxLostError(message, sandbox=held.sandbox, reason="expired"))
-
-    def _returned(self) -> None:
-        """The connection was lost and is back, or the server refuses to tell: of losses meanwhile no event has arrived,
-        and none will."""
-        if self._look is not None:
-            self._look.cancel()
-        self._look = self._caller.link.loop.call_later(random.uniform(0, LOOK_WITHIN_S), self._look_at_all)
-
-    def _look_at_all(self) -> None:
-        self._look = None
-        for run, state in self._runs.items():
-            if state.held and self._caller.link.closed_error is None:
-                self._caller.behind(self._look_at(run, state))
-
-    async def _look_at(self, run: str, state: _Run) -> None:
-        """Asks the pool for the run's sandboxes. Of what was held then what it does not list is lost; what was acquired
-        since may be missing from what the pool had said by then."""
-        for sandbox, reason in (await ended_of(self._caller, run, list(state.held))).items():
-            # Released, detached or told of as lost meanwhile it is none of ours any more.
-            if sandbox in state.held:
-                self._lose(state, sandbox, reason)
 
     def _happened(self, run: str, sandbox: str, reason: str) -> None:
         state = self._runs.get(run)
