@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from ..errors import (
@@ -142,7 +142,7 @@ class Box:
         if self.lifeline.error is not None:
             return nothing
         due: asyncio.Handle | None = None
-        waits = self.lifeline.error is None
+        waits = True
 
         def end() -> None:
             nonlocal waits
@@ -155,9 +155,8 @@ class Box:
             end()
             due = self.caller.link.loop.call_soon(tell, error)
 
-        if waits:
-            self.waiting_begins()
-            self.listen()
+        self.waiting_begins()
+        self.listen()
         unhear = self.lifeline.on_lost(lost)
 
         def take_back() -> None:
@@ -180,7 +179,7 @@ class Box:
                 request,
                 heed=self.lifeline.on_lost,
                 # It may only be reconnecting; the pool knows whether it is gone.
-                on_absent=lambda: self._behind(self.inquire()),
+                on_absent=lambda: self.caller.behind(self.inquire()),
                 **options,
             )
         except SandmeshError as error:
@@ -247,9 +246,6 @@ class Box:
                 await self._ask_pool(self._unlisted)
             return "away"
 
-    def _behind(self, work: Coroutine[Any, Any, Any]) -> None:
-        self.caller.behind(work)
-
     def waiting_begins(self) -> None:
         self._waiting += 1
 
@@ -269,7 +265,7 @@ class Box:
     async def _listen(self, losses: Losses, listening: object) -> None:
         asked_at = time.monotonic()
         # Where the pool has none such it may have forgotten it: the sandbox itself is asked first.
-        run = await self._ask_pool(lambda: self._behind(self.inquire()))
+        run = await self._ask_pool(lambda: self.caller.behind(self.inquire()))
         if self._listening is not listening or self.lifeline.error is not None:
             return
         if run is None:
@@ -287,7 +283,7 @@ class Box:
         if self._listening is listening and self.caller.link.closed_error is None:
             self.caller.behind(self._listen(losses, listening))
 
-    async def _ask_pool(self, unlisted: Callable[[], None]) -> str | None:
+    async def _ask_pool(self, unlisted: Callable[[], object]) -> str | None:
         """Its run, where it lives; a loss goes to the lifeline. ``unlisted`` is called where the pool has none such."""
         try:
             page = await self.caller.pool("list", {"sandbox": self.id}, timeout=_PING_S, absent=0)

@@ -86,7 +86,7 @@ class Caller:
         once: bool = False,
         absent: float = ABSENT_S,
         heed: Heed | None = None,
-        on_absent: Callable[[], None] = nothing,
+        on_absent: Callable[[], object] = nothing,
         on_again: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         """Raises what the sandbox answers, UnreachableError, DeadlineError, ConnectionError. ``once``: not asked again
@@ -109,7 +109,7 @@ class Caller:
         message: str,
         patience: Patience,
         heed: Heed | None = None,
-        on_absent: Callable[[], None] = nothing,
+        on_absent: Callable[[], object] = nothing,
         on_again: Callable[[], None] = nothing,
     ) -> dict[str, Any]:
         body = encode({"version": 1, **request})
