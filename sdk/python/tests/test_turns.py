@@ -11,7 +11,7 @@ from conftest import Backend, until_async
 import sandmesh
 from sandmesh import Exited
 
-# Each line is a chunk of its own.
+# Lines come one by one, but where the machine is busy.
 LINES = "for i in 1 2 3 4 5; do echo $i; sleep 0.05; done; exit 4"
 EXPECTED = "1\n2\n3\n4\n5\n"
 
@@ -62,10 +62,11 @@ async def test_who_waits_reads_on_where_a_reader_leaves_and_a_reader_goes_on_whe
             waiting = asyncio.create_task(stream.wait())
             await stream.write_stdin("c\n")
             assert (await waiting).outcome == Exited(4)
-        async with box.stream(LINES) as stream:
+        async with box.stream(line, stdin_open=True) as stream:
             # A loop that its own task cannot go on with meanwhile.
             loop = aiter(stream)
-            assert (await anext(loop)).text == "1\n"
+            assert (await anext(loop)).text == "a\n"
+            await stream.write_stdin("b\nc\n")
             assert (await stream.wait()).outcome == Exited(4)
         stream = box.stream("echo a; sleep 600")
         waits: list[asyncio.Task[sandmesh.CommandEnd]] = []
