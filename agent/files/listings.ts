@@ -102,9 +102,10 @@ export class Listings {
   #find(stamp: string, { from, many }: Asked): Listing | undefined {
     if (from === undefined) return undefined;
     for (const kept of this.#kept) {
-      if (kept.stamp !== stamp || !kept.window.has(from, many)) continue;
+      const first = kept.stamp === stamp ? kept.window.find(from, many) : undefined;
+      if (first === undefined) continue;
       kept.usedAt = performance.now();
-      return { stamp, window: kept.window, first: kept.window.indexOf(from) };
+      return { stamp, window: kept.window, first };
     }
     // What comes before is passed.
     this.#forget((kept) => kept.stamp === stamp && (kept.window.from ?? "") <= from);

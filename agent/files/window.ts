@@ -64,8 +64,15 @@ export class Window {
     return this.#kinds[index] ?? 0;
   }
 
+  /** Where names from this one on begin, if so many of them, or all that there are, are in it. */
+  find(from: string, many: number): number | undefined {
+    if (this.from !== undefined && from < this.from) return undefined;
+    const first = this.#indexOf(from);
+    return this.isLast || first + many <= this.length ? first : undefined;
+  }
+
   /** Of the first name that is not before this one. */
-  indexOf(name = ""): number {
+  #indexOf(name: string): number {
     let low = 0;
     let high = this.length;
     while (low < high) {
@@ -74,12 +81,6 @@ export class Window {
       else high = middle;
     }
     return low;
-  }
-
-  /** Whether so many names from this one on, or all that there are, are in it. */
-  has(from: string | undefined, many: number): boolean {
-    if (this.from !== undefined && (from === undefined || from < this.from)) return false;
-    return this.isLast || this.indexOf(from) + many <= this.length;
   }
 
   /** Its first half. */
@@ -133,23 +134,17 @@ export class Choice {
   #cut(): void {
     const items = this.#items.sort(inOrder);
     let many = 0;
-    let bytes = 0;
-    for (const item of items) {
-      if (many > 0 && bytes + item.bytes > this.#most) break;
-      bytes += item.bytes;
+    let room = this.#most;
+    for (const { bytes } of items) {
+      room -= bytes;
+      if (room < 0 && many > 0) break;
       many++;
     }
-    const next = items[many];
-    if (next === undefined) return;
-    this.#end = next.shown;
+    const end = items[many]?.shown;
+    if (end === undefined) return;
+    this.#end = end;
     // Names that show alike stay on one side, unless they fill it.
-    const alike = items.findIndex(({ shown }) => shown === next.shown);
-    if (alike > 0)
-      for (const item of items.slice(alike, many)) {
-        bytes -= item.bytes;
-        many--;
-      }
-    items.length = many;
-    this.#bytes = bytes;
+    const alike = items.findIndex(({ shown }) => shown === end);
+    for (const { bytes } of items.splice(alike > 0 ? alike : many)) this.#bytes -= bytes;
   }
 }
