@@ -6,7 +6,7 @@ import type { Folders } from "../native/folders.ts";
 import type { Direct } from "./direct.ts";
 import { DT_DIR, DT_REG, DT_UNKNOWN, eachEntry, PIECE_BYTES } from "./dirents.ts";
 import { EAGAIN, errno } from "./error.ts";
-import { Choice, WINDOW_BYTES, type Window } from "./window.ts";
+import { Choice, REPLACED, WINDOW_BYTES, type Window } from "./window.ts";
 
 /** Of all windows that wait for their next page. */
 const KEPT_BYTES = 2 * 1024 * 1024;
@@ -141,39 +141,54 @@ export class Listings {
     this.#timer = setTimeout(() => this.#expire(), Math.max(1, oldest - before));
   }
 
+  /** What is kept of a folder that is as it was, or else what `choose` finds there. */
+  async #listing(
+    asked: Asked,
+    stats: BigIntStats,
+    choose: (choice: Choice) => Promise<void>,
+  ): Promise<Listing> {
+    const { stamp, isSettled } = stateOf(stats);
+    const found = this.#find(stamp, asked);
+    if (found !== undefined) return found;
+    this.reads++;
+    const choice = new Choice(asked.from, this.#windowBytes);
+    await choose(choice);
+    return { window: choice.window(), first: 0, stamp: isSettled ? stamp : "" };
+  }
+
   async #readPieces(asked: Asked, folders: Folders, fd: number): Promise<Listing> {
-    const { direct, signal } = asked;
     let isOpen = true;
+    const next = (): number => {
+      const length = asked.direct.run(() => folders.entries(fd, this.#piece));
+      isOpen = length > 0;
+      if (length < 0) throw errno(length);
+      return length;
+    };
+    try {
+      const stats = fstatSync(fd, { bigint: true });
+      return await this.#listing(asked, stats, (choice) => this.#addPieces(choice, asked, next));
+    } finally {
+      if (isOpen) closeSync(fd);
+    }
+  }
+
+  /** `next` reads a piece, and answers how many bytes it has; 0 after the last. */
+  async #addPieces(choice: Choice, { direct, signal }: Asked, next: () => number): Promise<void> {
+    const piece = this.#piece;
     let done: (() => void) | undefined;
     try {
-      const { stamp, isSettled } = stateOf(fstatSync(fd, { bigint: true }));
-      const found = this.#find(stamp, asked);
-      if (found !== undefined) return found;
-      this.reads++;
-      const choice = new Choice(asked.from, this.#windowBytes);
-      for (;;) {
-        const length = direct.run(() => folders.entries(fd, this.#piece));
-        isOpen = length > 0;
-        if (length < 0) throw errno(length);
-        if (length === 0) break;
-        this.#choose(choice, length);
+      for (let length = next(); length > 0; length = next()) {
+        eachEntry(piece, length, (kind, begin, end) =>
+          choice.add(piece.toString("utf8", begin, end), () => piece.subarray(begin, end), kind),
+        );
         // The first piece is most often all that there is; what follows it is used up before others have their turn, too.
         if (length > PIECE_BYTES / 2) done ??= await this.#ownTurn();
         await direct.turn();
         signal.throwIfAborted();
       }
-      return { window: choice.window(), first: 0, stamp: isSettled ? stamp : "" };
     } finally {
-      if (isOpen) closeSync(fd);
       done?.();
     }
-  }
-
-  #choose(choice: Choice, length: number): void {
-    const piece = this.#piece;
-    eachEntry(piece, length, (kind, begin, end) =>
-      choice.add(piece.toString("utf8", begin, end), () => piece.subarray(begin, end), kind),
-    );
   }
 
   /** Resolves to what ends it. */
@@ -186,21 +201,12 @@ export class Listings {
   }
 
   async #readByThread(asked: Asked): Promise<Listing> {
-    const { path, from, signal } = asked;
-    const { stamp, isSettled } = stateOf(await stat(path, { bigint: true }));
-    const found = this.#find(stamp, asked);
-    if (found !== undefined) return found;
-    this.reads++;
-    const choice = new Choice(from, this.#windowBytes);
-    let isText = true;
-    for (const entry of await readdir(path, { withFileTypes: true })) {
-      isText &&= !entry.name.includes("\ufffd");
-      const kind = entry.isFile() ? DT_REG : entry.isDirectory() ? DT_DIR : DT_OTHER;
-      choice.add(entry.name, () => Buffer.from(entry.name), kind);
-    }
-    signal.throwIfAborted();
-    const window = isText ? choice.window() : await rawNames(path, new Choice(from, this.#windowBytes));
-    return { window, first: 0, stamp: isSettled ? stamp : "" };
+    const { path, signal } = asked;
+    return await this.#listing(asked, await stat(path, { bigint: true }), async (choice) => {
+      const isText = await addEntries(choice, path);
+      signal.throwIfAborted();
+      if (!isText) await addNames(choice, path);
+    });
   }
 }
 
@@ -214,9 +220,18 @@ function stateOf({ dev, ino, mtimeNs, ctimeNs }: BigIntStats): { stamp: string; 
   };
 }
 
-/** Where some are not UTF-8, which an entry with its kind does not say. */
-async function rawNames(path: string, choice: Choice): Promise<Window> {
+/** False, and none is added, where some are not UTF-8, which an entry with its kind does not say. */
+async function addEntries(choice: Choice, path: string): Promise<boolean> {
+  const entries = await readdir(path, { withFileTypes: true });
+  if (entries.some(({ name }) => name.includes(REPLACED))) return false;
+  for (const entry of entries) {
+    const kind = entry.isFile() ? DT_REG : entry.isDirectory() ? DT_DIR : DT_OTHER;
+    choice.add(entry.name, () => Buffer.from(entry.name), kind);
+  }
+  return true;
+}
+
+async function addNames(choice: Choice, path: string): Promise<void> {
   for (const raw of await readdir(path, { encoding: "buffer" }))
     choice.add(raw.toString(), () => raw, DT_UNKNOWN);
-  return choice.window();
 }

@@ -6,7 +6,7 @@ export const WINDOW_BYTES = 512 * 1024;
 /** Beside its name: its kind, and where it ends. */
 const ENTRY_BYTES = 5;
 /** What bytes show as that are not UTF-8. */
-const REPLACED = "\ufffd";
+export const REPLACED = "\ufffd";
 
 /** The first that may stand behind it: no name has a NUL. */
 export const behind = (name: string): string => `${name}\0`;
