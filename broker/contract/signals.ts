@@ -1,49 +1,22 @@
 // Signals by name and number, as Linux has them on x86-64 and arm64 (signal(7)).
 
+/** From 1 on. */
 const NAMES = [
-  ...[
-    "HUP",
-    "INT",
-    "QUIT",
-    "ILL",
-    "TRAP",
-    "ABRT",
-    "BUS",
-    "FPE",
-    "KILL",
-    "USR1",
-    "SEGV",
-    "USR2",
-    "PIPE",
-    "ALRM",
-  ],
-  ...[
-    "TERM",
-    "STKFLT",
-    "CHLD",
-    "CONT",
-    "STOP",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-    "URG",
-    "XCPU",
-    "XFSZ",
-    "VTALRM",
-    "PROF",
-  ],
-  ...["WINCH", "IO", "PWR", "SYS"],
-];
-/** Other names of some, which are taken and not told. */
-const ALIASES = { IOT: "ABRT", CLD: "CHLD", POLL: "IO" } as const;
+  "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN",
+  "TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS",
+].flatMap((names) => names.split(" "));
+/** By the other names of some, too, which are taken and not told. */
+const NUMBERS = new Map(NAMES.map((name, index) => [name, index + 1]))
+  .set("IOT", 6)
+  .set("CLD", 17)
+  .set("POLL", 29);
 /** What libc leaves to programs: the first two real-time signals are its own. */
 const SIGRTMIN = 34;
 const SIGRTMAX = 64;
-const NUMBERS = new Map(NAMES.map((name, index) => [name, index + 1]));
 
 /** Matches the names that have a number, and no others. */
 export const SIGNAL_PATTERN = new RegExp(
-  `^SIG(${[...NAMES, ...Object.keys(ALIASES)].join("|")}|RTMIN(\\+([0-9]|[12][0-9]|30))?|RTMAX(-([0-9]|[12][0-9]|30))?)$`,
+  `^SIG(${[...NUMBERS.keys()].join("|")}|RTMIN(\\+([0-9]|[12][0-9]|30))?|RTMAX(-([0-9]|[12][0-9]|30))?)$`,
 );
 
 /** "SIGKILL" for 9, "SIGRTMIN+3" for 37. */
@@ -56,10 +29,8 @@ export function signalName(number: number): string {
 
 /** The number of a name; undefined where Linux has none such. */
 export function signalNumber(name: string): number | undefined {
-  if (!SIGNAL_PATTERN.test(name)) return undefined;
-  const short = name.slice("SIG".length);
-  const [, end, distance] = /^RT(MIN|MAX)(?:[+-](\d+))?$/.exec(short) ?? [];
-  if (end !== undefined)
-    return end === "MIN" ? SIGRTMIN + Number(distance ?? 0) : SIGRTMAX - Number(distance ?? 0);
-  return NUMBERS.get(short) ?? NUMBERS.get(ALIASES[short as keyof typeof ALIASES]);
+  const [, short, , above, , below] = SIGNAL_PATTERN.exec(name) ?? [];
+  if (short?.startsWith("RTMIN")) return SIGRTMIN + Number(above ?? 0);
+  if (short?.startsWith("RTMAX")) return SIGRTMAX - Number(below ?? 0);
+  return short === undefined ? undefined : NUMBERS.get(short);
 }
