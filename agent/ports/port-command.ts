@@ -1,8 +1,9 @@
 // A TCP connection as a command: stdin goes to the socket, what the socket sends is stdout.
 import type { Socket } from "node:net";
-import { InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
+import type { Outcome } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { after } from "../../broker/link/after.ts";
+import { noProcess } from "../exec/signals.ts";
 
 /** What all port commands share: they end once, have no process, and a time limit. */
 export abstract class PortCommand implements RunningCommand {
@@ -61,9 +62,7 @@ export abstract class PortCommand implements RunningCommand {
   closeStdin(): void {}
   signal(): boolean {
     if (this.#over) return false;
-    throw new InvalidRequestError("signal: a connection has no process that could be sent one", {
-      field: "signal",
-    });
+    throw noProcess("a connection");
   }
   resize(): void {}
   background(): Promise<number[]> {

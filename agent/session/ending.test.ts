@@ -129,8 +129,11 @@ test("commands run one at a time in their order; a waiting one can be canceled; 
   const waiting = Array.from({ length: MAX_QUEUED }, () => begin(s, "echo $n; n=$((n+1))"));
   expect(() => begin(s, "echo")).toThrow(BusyError);
   expect(s.list()).toMatchObject([{ session: "s", busy: true }]);
+  for (const signal of [SIGINT, SIGTERM])
+    expect(() => waiting[3]?.command.signal(signal), "it has no process yet").toThrow(InvalidRequestError);
   waiting[3]?.command.cancel();
   expect((await waiting[3]?.ended)?.outcome).toMatchObject({ type: "canceled", killed: 0 });
+  expect(waiting[3]?.command.signal(SIGINT), "it is over").toBe(false);
   Bun.spawnSync(["sh", "-c", `echo go >${fifo}`]);
   expect((await first.ended).stdout).toBe("go\n");
   waiting.splice(3, 1);

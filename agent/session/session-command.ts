@@ -6,7 +6,7 @@ import { after } from "../../broker/link/after.ts";
 import { statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
-import { SIGINT } from "../exec/signals.ts";
+import { noProcess, SIGINT } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
 import { lastPid, type Moment, momentAgo, processesSince, type SessionProcesses } from "./foreground.ts";
@@ -196,8 +196,10 @@ export class SessionCommand implements RunningCommand {
     void this.#begun.promise.then(() => this.#feed?.close());
   }
 
-  /** SIGINT as Ctrl-C gives it, to the shell too; another signal to what the command has started, not to the shell. */
+  /** SIGINT as Ctrl-C gives it, to the shell too; another signal to what the command has started, not to the shell. Throws
+   * InvalidRequestError where its turn has not come. */
   signal(signal: number): boolean | Promise<boolean> {
+    if (this.#state === "queued") throw noProcess("a command that waits for its turn in its session");
     if (this.#state !== "running") return false;
     if (signal === SIGINT) {
       this.#interrupt();

@@ -264,6 +264,9 @@ export const SignalRequest = v.object({
   signal: v.pipe(
     v.string(),
     v.regex(SIGNAL_PATTERN, "must be the name of a signal of Linux, such as SIGINT or SIGRTMIN+3"),
+    v.description(
+      "An invalid request to what has no process: a connection, or a command that waits for its turn",
+    ),
   ),
 });
 /** `cancel`: ends the command's tree; its exec is answered with `canceled`. */

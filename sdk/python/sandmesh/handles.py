@@ -46,7 +46,8 @@ class Command:
         return await commands.collect(self._box, Follower(self._box, self.id, keep="tail"))
 
     async def signal(self, name: str) -> bool:
-        """To its process group, such as ``SIGINT``; False where it has ended."""
+        """To its process group, such as ``SIGINT``; False where it has ended. Raises InvalidRequestError while it waits
+        for its turn in a session."""
         return bool((await self._box.call("signal", {"id": self.id, "signal": name}))["running"])
 
     async def cancel(self) -> bool:

@@ -153,7 +153,8 @@ class Sandbox:
         return bool((await self._box.call("cancel", {"id": command_id}))["running"])
 
     async def signal(self, command_id: str, name: str) -> bool:
-        """Sends a signal, such as ``SIGINT``, to a command's process group; False where it had ended."""
+        """Sends a signal, such as ``SIGINT``, to a command's process group; False where it had ended. Raises
+        InvalidRequestError while it waits for its turn in a session."""
         return bool((await self._box.call("signal", {"id": command_id, "signal": name}))["running"])
 
     async def start(

@@ -185,7 +185,8 @@ class CommandStream:
         await self._stdin.close()
 
     async def signal(self, name: str) -> bool:
-        """To the command's process group, such as ``SIGINT``; False where it has ended."""
+        """To the command's process group, such as ``SIGINT``; False where it has ended. Raises InvalidRequestError
+        while it waits for its turn in a session."""
         return await self._tell("signal", {"id": self.id, "signal": name})
 
     async def cancel(self) -> bool:

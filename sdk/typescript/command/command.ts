@@ -62,7 +62,8 @@ export class Command {
     return collect(this.#box, new Follower(this.#box, { id: this.id, keep: "tail", ...onlySignal(options) }));
   }
 
-  /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. */
+  /** Sends a signal, such as "SIGINT", to its process group; resolves to whether it still ran. Throws InvalidRequestError while
+   * it waits for its turn in a session. */
   async signal(name: string, options: Abortable = {}): Promise<boolean> {
     return (await this.#box.call("signal", { id: this.id, signal: name }, onlySignal(options))).running;
   }
