@@ -23,6 +23,7 @@ class Below:
 
     def __init__(self, layers):
         self.roots = []
+        self.linked = {}  # of a root that was looked through: its files of several names, by inode
         for path in layers:
             # By descriptor: a path of the image's may be as long as one may be at all.
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -65,9 +66,21 @@ class Below:
         if info.st_nlink == 1:
             return
         root = place[: -len(path) - 1]
-        for folder, _, names in os.walk(root):
-            for name in names:
-                twin = f"{folder}/{name}"
-                known = twin[len(root) + 1 :]
-                if known != path and os.path.samestat(os.lstat(twin), info) and (self.find(known) or ("",))[0] == twin:
-                    yield known
+        if root not in self.linked:
+            self.linked[root] = linked_below(root)
+        for known in self.linked[root].get(info.st_ino, ()):
+            if known != path and (self.find(known) or ("",))[0] == f"{root}/{known}":
+                yield known
+
+
+def linked_below(root):
+    """Once for all links to its files: there may be thousands of either."""
+    names_of = {}
+    for folder, folders, names in os.walk(root):
+        # A link to what is a folder, as an absolute one may be on this machine by chance, stands among the folders.
+        for name in (*folders, *names):
+            place = f"{folder}/{name}"
+            info = os.lstat(place)
+            if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+                names_of.setdefault(info.st_ino, []).append(place[len(root) + 1 :])
+    return names_of

@@ -22,7 +22,7 @@ def join(folder, name):
 
 def within(path):
     """`path` and all folders that it lies in, but for the root."""
-    parts = path.split("/")
+    parts = path.split("/") if path else []
     return ["/".join(parts[: i + 1]) for i in range(len(parts))]
 
 
@@ -132,7 +132,7 @@ class Layer:
 
     def need(self, folder):
         """Makes what is missing of `folder`."""
-        for path in within(folder) if folder else ():
+        for path in within(folder):
             if not is_folder(path):
                 self.will_make(path)
                 os.mkdir(path, 0o700)
@@ -265,7 +265,7 @@ class Layer:
 
     def hide(self, path):
         folder = os.path.dirname(path)
-        if "" in self.opaque or folder in self.opaque or folder and self.is_covered(folder):
+        if folder in self.opaque or self.is_covered(folder):
             return
         if is_folder(path):
             self.opaque.add(path)

@@ -140,6 +140,12 @@ const cases: [string, Entry[][]][] = [
   ["entries of a folder that a lower whiteout made anew", [LOW, [file(".wh.lnk")], [file("lnk/x")]]],
   ["hard links to files of lower layers", [LOW, [link("h", "real/f"), link("i", "lnk/f")], [link("j", "h")]]],
   ["a hard link to a link", [LOW, [link("h", "lnk")]]],
+  ["a hard link to a link of two names", [LOW, [link("lnk2", "lnk")], [link("h", "lnk")]]],
+  // Absolute: a walk on this machine finds a folder there.
+  [
+    "a hard link to a link of two names that leads to a folder",
+    [[symlink("usr", "/usr"), link("usr2", "usr")], [link("h", "usr")]],
+  ],
   ["a hard link to a file that comes anew", [LOW, [link("h", "real/f"), file("real/f", "new")]]],
   ["a hard link to itself", [LOW, [link("real/f", "real/f"), file("x"), link("x", "x")]]],
   [
