@@ -23,7 +23,7 @@ interface Place {
 
 /** A file or folder that was looked at: `launch/outside.py` takes no other one for it. */
 export interface Found {
-  kind: "file" | "folder" | "other";
+  isFolder: boolean;
   /** Device and inode. */
   identity: string;
   /** Its own, and those of what is mounted below it. */
@@ -44,8 +44,7 @@ export function find(path: string, all: readonly Mount[]): Found | undefined {
     const info = fstatSync(file, { bigint: true });
     const holding = mountsOf(file, all);
     if (info.nlink === 0n || holding === undefined) return undefined;
-    const kind = info.isDirectory() ? "folder" : info.isFile() ? "file" : "other";
-    return { kind, identity: `${info.dev}:${info.ino}`, ...holding };
+    return { isFolder: info.isDirectory(), identity: `${info.dev}:${info.ino}`, ...holding };
   } finally {
     closeSync(file);
   }

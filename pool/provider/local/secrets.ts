@@ -15,14 +15,14 @@ export class Secrets {
     this.#folders = real.filter((folder) => !real.some((other) => folder.startsWith(`${other}/`)));
   }
 
-  /** What a path leads to now, and whether that is, holds or lies in one of them, or in the services' folder; undefined where that is
-   * nothing. */
-  look(path: string): (Found & { isSecret: boolean; isOfServices: boolean }) | undefined {
+  /** What a path leads to now, and whether that is, holds or lies in one of them, or (who does not ask pays nothing for it) in
+   * the services' folder; undefined where that is nothing. */
+  look(path: string): (Found & { isSecret: boolean; isOfServices(): boolean }) | undefined {
     const all = mounts();
     const found = find(path, all);
     if (found === undefined) return undefined;
     const isSecret = this.#found(all).some(({ places }) => overlap(found.places, places));
-    return { ...found, isSecret, isOfServices: overlap(found.places, ofServices(all)) };
+    return { ...found, isSecret, isOfServices: () => overlap(found.places, ofServices(all)) };
   }
 
   /** All their paths, as of a second ago at most: a sandbox of image `host` sees by each what lies there. */

@@ -63,9 +63,9 @@ function checkVolume(
     refuse("mount_path", `${target} is the sandbox's own`);
   if (!isAbsolute(source)) refuse("source", `must be an absolute path of a folder, not ${source}`);
   const found = secrets.look(source);
-  if (found?.kind !== "folder") return refuse("source", `${source} is not a folder`);
+  if (!found?.isFolder) return refuse("source", `${source} is not a folder`);
   if (found.isSecret) refuse("source", `${source} is, holds or lies in the mesh's own state folder`);
-  if (found.isOfServices)
+  if (found.isOfServices())
     refuse("source", `${source} is, holds or lies in /run, where services have their sockets`);
   const known = dataTypes();
   const [own, ...inside] = found.mounts;

@@ -131,9 +131,9 @@ export class Images {
     }
     const real = await realpath(path).catch(() => undefined);
     const info = real === undefined ? undefined : await stat(real).catch(() => undefined);
-    if (real === undefined || info === undefined) throw fault("no such file or folder");
     const found = this.#secrets.look(path);
-    if (found === undefined) throw fault("no such file or folder");
+    if (real === undefined || info === undefined || found === undefined)
+      throw fault("no such file or folder");
     if (found.isSecret) throw fault("that folder is, holds or lies in the mesh's own state folder");
     const [own] = found.mounts;
     if (own !== undefined && !isData(own.type)) throw fault(`it is on ${own.type}, no file system of data`);
