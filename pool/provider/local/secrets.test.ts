@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { mkdir, mkdtemp, readdir, realpath, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { makeBusyboxRoot } from "../../../test/images/images.ts";
-import { Bench, requestFor } from "./testing.ts";
+import { Bench, requestFor, unmountBelow, volume } from "./testing.ts";
 
 const isRoot = process.getuid?.() === 0;
 const bind = async (source: string, target: string): Promise<void> => {
@@ -17,11 +17,7 @@ beforeEach(async () => {
   folder = await realpath(await mkdtemp("/var/tmp/sandmesh-secrets-"));
 });
 afterEach(async () => {
-  const mounted = (await Bun.file("/proc/self/mounts").text())
-    .split("\n")
-    .map((line) => line.split(" ")[1] ?? "");
-  for (const point of mounted.filter((each) => each.startsWith(folder)).reverse())
-    await Bun.$`umount ${point}`.quiet();
+  await unmountBelow(folder);
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -35,7 +31,6 @@ async function linkedHome(): Promise<{ bench: Bench; home: string }> {
   return { bench: new Bench(folder, { stateDir: join(named, "local"), hide: [named] }), home };
 }
 
-const volume = (source: string) => ({ volumes: [{ name: "v", source, mount_path: "/v" }] });
 const end = async (bench: Bench): Promise<void> => {
   await bench.provider.end(AbortSignal.timeout(60_000));
   await bench.provider.close();

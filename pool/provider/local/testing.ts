@@ -7,6 +7,7 @@ import { until } from "../contract.test-suite.ts";
 import type { CreateRequest } from "../provider.ts";
 import { Identity, readRecord } from "./layout.ts";
 import { leftovers } from "./leftovers.ts";
+import { mounts } from "./places.ts";
 import { relaysOf } from "./processes.ts";
 import { createLocalProvider, type LocalOptions, type LocalProvider } from "./provider.ts";
 
@@ -117,6 +118,16 @@ export class Bench implements AsyncDisposable {
     const left = Object.entries(after).filter(([, count]) => count > 0);
     if (left.length > 0) throw new Error(`left behind: ${JSON.stringify(after)}`);
   }
+}
+
+/** Of a spec: that folder at /v. */
+export const volume = (source: string) => ({ volumes: [{ name: "v", source, mount_path: "/v" }] });
+
+/** Also what lies in something else that is mounted there. */
+export async function unmountBelow(folder: string): Promise<void> {
+  const points = mounts().map(({ point }) => point);
+  for (const point of points.filter((each) => each.startsWith(folder)).reverse())
+    await Bun.$`umount ${point}`.quiet();
 }
 
 /** Throws where none runs. */

@@ -5,7 +5,7 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { busyboxEntries, type Entry, makeBusyboxRoot, makeOciLayout } from "../../../test/images/images.ts";
 import { diagnose } from "./diagnose.ts";
-import { Bench, signal } from "./testing.ts";
+import { Bench, signal, volume } from "./testing.ts";
 
 setDefaultTimeout(120_000);
 const ROOT = join(import.meta.dir, "..", "..", "..");
@@ -129,7 +129,6 @@ except OSError as e:
     test.if(existsSync(MOUNTED))(
       "a volume shows what is mounted below it, read-only, and one with a procfs below it is refused",
       async () => {
-        const volume = (source: string) => ({ volumes: [{ name: "v", source, mount_path: "/v" }] });
         const script = "cat /v/x/f; touch /v/x/n 2> /dev/null && echo BROKEN; true";
         const image = await makeBusyboxRoot(join(bench.folder, "rootfs"));
         const wish = { image, ...volume(join(MOUNTED, "data")) };

@@ -4,10 +4,9 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../contract.test-suite.ts";
 import { dataTypes, isData } from "./file-systems.ts";
-import { Bench, requestFor } from "./testing.ts";
+import { Bench, requestFor, unmountBelow, volume } from "./testing.ts";
 
 const isRoot = process.getuid?.() === 0;
-const volume = (source: string) => ({ volumes: [{ name: "v", source, mount_path: "/v" }] });
 const REFUSED = { code: "invalid_request", retryable: false, field: "spec.volumes.0.source" };
 
 test("file systems of data are told from the kernel's own, and what is not known is not of data", () => {
@@ -78,11 +77,7 @@ describe.if(isRoot)("as root", () => {
   });
   afterEach(async () => {
     await bench[Symbol.asyncDispose]();
-    const lines = (await Bun.file("/proc/self/mounts").text()).split("\n");
-    const points = lines
-      .map((line) => (line.split(" ")[1] ?? "").replaceAll("\\040", " "))
-      .filter((point) => point.startsWith(folder));
-    for (const point of points.reverse()) await Bun.$`umount ${point}`.quiet();
+    await unmountBelow(folder);
     await rm(folder, { recursive: true, force: true });
   });
 
