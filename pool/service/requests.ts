@@ -88,15 +88,18 @@ export class Requests {
     if (this.#heard.size < MAX_HEARD) this.#heard.add(tenant);
     try {
       if (!isVerb(subject.verb)) throw new UnknownVerbError(`the pool has no verb ${subject.verb}`);
-      if (NEEDS_RECORDS.has(subject.verb)) {
-        if (this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
-        this.#core.unanswered.set(reply.subject, reply);
-      }
+      if (NEEDS_RECORDS.has(subject.verb)) this.#needRecords(reply);
       const asked = { tenant, user: to.user, reply, body: message.data };
       Promise.resolve(this.#verbs[subject.verb](asked)).catch(fail);
     } catch (thrown) {
       fail(thrown);
     }
+  }
+
+  /** This answer waits for a record. Throws what keeps records from being written; what does so later is the answer. */
+  #needRecords(reply: ReplyTo): void {
+    if (this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
+    this.#core.unanswered.set(reply.subject, reply);
   }
 
   /** The server lets none but operators publish it (broker/server/permissions.ts). */
@@ -111,8 +114,7 @@ export class Requests {
     this.#core.log.info({ on, release_all, tenant, user }, "drain");
     if (on && release_all) this.#releaseEverything();
     // It is so from now on; that the next pool will know of it, too, is said only when it is durable.
-    if (this.#core.store.trouble !== undefined) throw this.#core.store.trouble;
-    this.#core.unanswered.set(reply.subject, reply);
+    this.#needRecords(reply);
     await kept;
     respond(this.#core, reply, { draining: on, remaining: this.#remaining() });
   }
