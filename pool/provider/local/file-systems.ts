@@ -6,37 +6,10 @@ import { readFileSync } from "node:fs";
 /** Those that lie on no disk of this machine's. Named are these and not the kernel's own (proc, sysfs, cgroup2, nsfs, …),
  * since a kernel to come has more of those, and what is not known must not be let in. */
 const WITHOUT_DISK = [
-  ...[
-    "tmpfs",
-    "ramfs",
-    "rootfs",
-    "overlay",
-    "aufs",
-    "unionfs",
-    "ecryptfs",
-    "zfs",
-    "bcachefs",
-    "ubifs",
-    "autofs",
-  ],
-  ...["fuse", "virtiofs", "9p", "drvfs", "vboxsf", "vmhgfs", "prl_fs"],
-  ...[
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "ceph",
-    "afs",
-    "coda",
-    "lustre",
-    "beegfs",
-    "gpfs",
-    "wekafs",
-    "orangefs",
-    "pvfs2",
-    "panfs",
-  ],
-];
+  "tmpfs ramfs rootfs overlay aufs unionfs ecryptfs zfs bcachefs ubifs autofs",
+  "fuse virtiofs 9p drvfs vboxsf vmhgfs prl_fs",
+  "nfs nfs4 cifs smb3 ceph afs coda lustre beegfs gpfs wekafs orangefs pvfs2 panfs",
+].flatMap((names) => names.split(" "));
 
 /** The types that a mount of data has; FUSE's come with the name of what serves them (`fuse.sshfs`). */
 export function dataTypes(): string[] {
