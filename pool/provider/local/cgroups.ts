@@ -82,6 +82,8 @@ export interface SandboxCgroups {
   /** Below it, for the daemon to make its commands' groups in: what it is given limits nothing, since the limits are the
    * folder's above. */
   commands: string | null;
+  /** The file that counts the kernel's kills for memory. */
+  oom: string | null;
   /** Folder → where the sandbox sees it. */
   views: Record<string, string>;
 }
@@ -102,7 +104,7 @@ export class Cgroups {
 
   /** Throws ProviderError; what was made by then is left to `remove`. */
   make(sandbox: string, spec: SandboxSpec): SandboxCgroups {
-    const made: SandboxCgroups = { tasks: [], folder: null, commands: null, views: {} };
+    const made: SandboxCgroups = { tasks: [], folder: null, commands: null, oom: null, views: {} };
     for (const hierarchy of this.#hierarchies) {
       const folder = this.#folder(hierarchy, sandbox);
       try {
@@ -123,6 +125,8 @@ export class Cgroups {
       if (spec.memory_bytes !== undefined && hierarchy.controllers.includes("memory")) {
         limitSwap(folder, SWAP[hierarchy.version](spec.memory_bytes));
       }
+      if (hierarchy.controllers.includes("memory"))
+        made.oom = join(folder, hierarchy.version === 2 ? "memory.events" : "memory.oom_control");
       if (hierarchy.version === 1) made.tasks.push(join(folder, "tasks"));
       else {
         made.folder = folder;
@@ -134,21 +138,6 @@ export class Cgroups {
           hierarchy.version === 2 ? "/sys/fs/cgroup" : `/sys/fs/cgroup/${basename(mountOf(hierarchy))}`;
     }
     return made;
-  }
-
-  /** How many of the sandbox's processes its memory limit has ended. */
-  oomKills(sandbox: string): number {
-    for (const hierarchy of this.#hierarchies) {
-      if (!hierarchy.controllers.includes("memory")) continue;
-      const file = hierarchy.version === 2 ? "memory.events" : "memory.oom_control";
-      try {
-        const text = readFileSync(join(this.#folder(hierarchy, sandbox), file), "utf8");
-        return Number(text.match(/^oom_kill (\d+)$/m)?.[1] ?? 0);
-      } catch {
-        return 0;
-      }
-    }
-    return 0;
   }
 
   /** Processes in the sandbox's groups. */

@@ -4,15 +4,16 @@ import { closeSync, constants, type FSWatcher, openSync, watch } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProviderEvent } from "../provider.ts";
-import type { Cgroups } from "./cgroups.ts";
 import { Exit, type Layout, Meta, readRecord } from "./layout.ts";
 
 const LOG_TAIL_BYTES = 2048;
 type LostReason = Extract<ProviderEvent, { type: "lost" }>["reason"];
 
+export const reasonOf = ({ expired, oom }: Exit): LostReason =>
+  expired ? "deleted" : oom ? "oom" : "daemon_died";
+
 export class ExitWatch {
   readonly #layout: Layout;
-  readonly #cgroups: Cgroups;
   readonly #isRemoving: (sandbox: string) => boolean;
   readonly #handlers = new Set<(event: ProviderEvent) => void>();
   /** Told already: a rename is more than one event. Forgotten with the sandbox. */
@@ -20,9 +21,8 @@ export class ExitWatch {
   #watcher: FSWatcher | undefined;
   #folder: number | undefined;
 
-  constructor(layout: Layout, cgroups: Cgroups, isRemoving: (sandbox: string) => boolean) {
+  constructor(layout: Layout, isRemoving: (sandbox: string) => boolean) {
     this.#layout = layout;
-    this.#cgroups = cgroups;
     this.#isRemoving = isRemoving;
   }
 
@@ -47,11 +47,6 @@ export class ExitWatch {
     for (const handle of this.#handlers) handle(event);
   }
 
-  reasonOf(sandbox: string, exit: Exit): LostReason {
-    if (exit.expired) return "deleted";
-    return exit.code === -9 && this.#cgroups.oomKills(sandbox) > 0 ? "oom" : "daemon_died";
-  }
-
   async #seen(sandbox: string): Promise<void> {
     const exit = await readRecord(Exit, join(this.#layout.exits, sandbox));
     if (exit === undefined) {
@@ -63,7 +58,7 @@ export class ExitWatch {
     const folder = this.#layout.folder(sandbox);
     const meta = await readRecord(Meta, join(folder, "meta.json"));
     if (meta === undefined) return;
-    const reason = this.reasonOf(sandbox, exit);
+    const reason = reasonOf(exit);
     const how = exit.code < 0 ? `by signal ${-exit.code}` : `with ${exit.code}`;
     const who = exit.supervisor ? "supervisor" : "daemon";
     const why = exit.expired ? "its longest life is over" : `its ${who} ended ${how}`;

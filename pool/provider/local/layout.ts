@@ -31,6 +31,8 @@ export type Identity = v.InferOutput<typeof Identity>;
 export const Exit = v.object({
   code: v.number(),
   expired: v.boolean(),
+  /** By the kernel, for memory (launch/oom.py). */
+  oom: v.optional(v.boolean(), false),
   pid: v.number(),
   supervisor: v.optional(v.boolean(), false),
 });

@@ -98,6 +98,31 @@ describe.if(process.getuid?.() === 0)("limits", () => {
     },
   );
 
+  test.if(enforced.has("memory"))(
+    "a sandbox that is killed later than a command in it was, for memory, is not lost to `oom`",
+    async () => {
+      const events: ProviderEvent[] = [];
+      // Without a word, which would wake the supervisor.
+      const quiet = `exec 2> /dev/null; python3 -c 'b = bytearray(200 * ${MIB})'; [ $? = 137 ] && exec sleep 1000`;
+      await using other = await Bench.make({ daemonArgv: ["/bin/sh", "-c", quiet] });
+      other.provider.watch((event) => events.push(event));
+      await other.create("sb-a", { memory_bytes: 32 * MIB });
+      const { pid } = await other.first("sb-a");
+      await until("killed", () => readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith("sleep"));
+      // Within a few seconds it could not be told which of the two the kernel has killed (launch/oom.py).
+      await Bun.sleep(8_000);
+      process.kill(pid, "SIGKILL");
+      await until("lost", () => events.some((event) => event.type === "lost"));
+      expect(events.filter((e) => e.type === "lost")).toMatchObject([
+        { sandbox: "sb-a", reason: "daemon_died" },
+      ]);
+      expect(await other.provider.list(AbortSignal.timeout(1000))).toMatchObject([
+        { phase: "failed", reason: "daemon_died" },
+      ]);
+    },
+    60_000,
+  );
+
   test.if(enforced.has("memory"))("a command over the memory limit dies, and the sandbox lives", async () => {
     const script = `cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
       python3 -c 'b = bytearray(200 * ${MIB})'; echo status $?`;

@@ -56,6 +56,7 @@ export function makePlan(input: PlanInput): Plan {
     cgroup_tasks: input.cgroups.tasks,
     cgroup_folder: input.cgroups.folder,
     cgroup_commands: input.cgroups.commands,
+    cgroup_oom: input.cgroups.oom,
     cgroup_views: input.cgroups.views,
     // One more for the supervisor, which is in that namespace too.
     nproc: input.nproc === undefined ? null : input.nproc + 1,

@@ -13,7 +13,7 @@ import { whenAborted } from "../../../broker/link/on-abort.ts";
 import { canceled, unlessAborted } from "../canceled.ts";
 import type { Created, CreateRequest, Listed, Provider } from "../provider.ts";
 import { Cgroups } from "./cgroups.ts";
-import { ExitWatch } from "./exits.ts";
+import { ExitWatch, reasonOf } from "./exits.ts";
 import { DAEMON_PROGRAM, needDaemon, needRoom, providerFault } from "./faults.ts";
 import { Images } from "./image/image.ts";
 import { launchError } from "./launch/error.ts";
@@ -99,7 +99,7 @@ class Local implements LocalProvider {
     const onUnanswered = () => options.log.warn({}, "the relay does not answer and is killed");
     const { relay, stateDir } = layout;
     this.#relay = new RelayClient({ folder: relay, stateDir, host, port, onRestart, onUnanswered });
-    this.#exits = new ExitWatch(layout, this.#cgroups, (sandbox) => this.#removing.has(sandbox));
+    this.#exits = new ExitWatch(layout, (sandbox) => this.#removing.has(sandbox));
     this.#adopted = this.#adopt().catch((error: unknown) => {
       options.log.warn({ error }, "what an earlier pool left could not be taken up");
     });
@@ -281,7 +281,7 @@ class Local implements LocalProvider {
     if (name.endsWith(REMOVING)) return { ...base, phase: "failed", reason: "removing" };
     if (this.#creating.has(sandbox)) return { ...base, phase: "starting" };
     if (phase !== "ended") return { ...base, phase };
-    const reason = exit === undefined ? "exited" : this.#exits.reasonOf(sandbox, exit);
+    const reason = exit === undefined ? "exited" : reasonOf(exit);
     return { ...base, phase: "failed", reason };
   }
 

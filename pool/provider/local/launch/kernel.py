@@ -109,6 +109,11 @@ def fork_into(cgroup):
     return pid
 
 
+def eventfd():
+    """os.eventfd, which Python has since 3.10. A read of nothing does not wait."""
+    return check(libc.eventfd(ctypes.c_uint(0), ctypes.c_int(os.O_NONBLOCK | os.O_CLOEXEC)), "eventfd")
+
+
 def set_hostname(name):
     data = name.encode()
     check(libc.sethostname(data, ctypes.c_size_t(len(data))), "sethostname")

@@ -23,6 +23,7 @@ import attend
 import inside
 import kernel as k
 import leave
+import oom
 from files import identity, write_whole
 
 LAUNCH_DEADLINE_S = 20
@@ -91,25 +92,28 @@ def keep_log(fd, path, size):
 
 
 def await_end(plan, pid, log, until):
-    """Until the sandbox has ended. Nothing wakes this but output, the end, and the time."""
+    """Until the sandbox has ended. Nothing wakes this but output, kills for memory, the end, and the time."""
     pidfd = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     poller.register(log, select.POLLIN)
+    kills = oom.Kills(plan["cgroup_oom"], poller)
     size, expired = 0, False
     while True:
         left_ms = (until - time.monotonic()) * 1000
         if left_ms <= 0 and not expired:
             expired = True
             os.kill(pid, signal.SIGKILL)
-        ready = [fd for fd, _ in poller.poll(None if expired else min(left_ms, STEP_MS))]
+        ready = [fd for fd, _ in poller.poll(None if expired else kills.next_ms(min(left_ms, STEP_MS)))]
+        kills.look()
         if log in ready and size is not None:
             size = keep_log(log, f"{plan['folder']}/daemon.log", size)
             if size is None:
                 poller.unregister(log)
         elif pidfd in ready:
             _, status = os.waitpid(pid, 0)
-            return {"code": os.waitstatus_to_exitcode(status), "expired": expired}
+            code = os.waitstatus_to_exitcode(status)
+            return {"code": code, "expired": expired, "oom": code == -signal.SIGKILL and kills.was_now()}
 
 
 def answer(message):

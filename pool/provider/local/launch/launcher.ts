@@ -32,6 +32,8 @@ export interface Plan {
   cgroup_folder: string | null;
   /** Version 2: the folder in which the daemon may make groups for commands; it is handed over as a descriptor. */
   cgroup_commands: string | null;
+  /** Counts the kernel's kills for memory: memory.events, or version 1's memory.oom_control. */
+  cgroup_oom: string | null;
   /** Own cgroup folder → where it is seen inside. */
   cgroup_views: Record<string, string>;
   /** RLIMIT_NPROC, soft and hard. */
