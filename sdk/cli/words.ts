@@ -1,8 +1,9 @@
 // Words of the command line: those that are another program's, from the first of which on nothing is an option of ours,
-// and those that are no text.
+// those that a shell is to read, and those that are no text.
 import { isUtf8 } from "node:buffer";
 import { readFileSync } from "node:fs";
 import type { Command, Option } from "commander";
+import { InvalidRequestError } from "../../broker/contract/index.ts";
 
 /** Makes all words from the `from`th operand on (0: the first) the operands of `command`, whatever they look like. */
 export function passWordsOn(command: Command, from: number): Command {
@@ -46,6 +47,24 @@ function takesNext(word: string, options: readonly Option[]): boolean {
     if (known(`-${word[at]}`)?.required === true) return at === word.length - 1;
   }
   return false;
+}
+
+/** What means itself to bash, dash, busybox and zsh wherever it stands. Not "=": zsh has `=PROGRAM`, and at a line's start
+ * it would set a variable. */
+const PLAIN = /^[\w./:,@+-]+$/;
+
+/** The line that runs them in a shell of POSIX's kind: of one word the word itself, as a person types it; of several each is
+ * one word to the shell, too. Those that mean themselves stay bare: a quoted one names no alias. Throws
+ * InvalidRequestError for a NUL. */
+export function shellLine(words: readonly string[]): string {
+  const [only = ""] = words;
+  return words.length > 1 ? words.map(quoted).join(" ") : only;
+}
+
+function quoted(word: string): string {
+  if (word.includes("\0"))
+    throw new InvalidRequestError("command: no word can have a NUL in it", { field: "command" });
+  return PLAIN.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** The bytes of one of this process's arguments; as text those that are no UTF-8 became U+FFFD. */

@@ -230,6 +230,24 @@ describe("a sandbox that is kept", () => {
     await here.sandmesh("release", id);
   });
 
+  test("a session's line of several words is those words, and one word is the line", async () => {
+    const id = await here.acquired();
+    const inSession = async (...words: string[]) => {
+      const { code, stdout } = await here.sandmesh("exec", "-s", "main", id, "--", ...words);
+      return { code, stdout };
+    };
+    expect(await inSession("sh", "-c", "echo one; echo two")).toEqual({ code: 0, stdout: "one\ntwo\n" });
+    const words = ["a  b", "$HOME", "it's", "", "*", "x;exit 9", "a\nb"];
+    const stdout = words.map((word) => `<${word}>`).join("");
+    expect(await inSession("printf", "<%s>", ...words)).toEqual({ code: 0, stdout });
+    await inSession("alias greet='echo hello'; f() { echo \"[$#:$*]\"; }; A=b");
+    expect(await inSession("greet", "a  b")).toEqual({ code: 0, stdout: "hello a  b\n" });
+    expect(await inSession("f", "a  b", "c")).toEqual({ code: 0, stdout: "[2:a  b c]\n" });
+    expect(await inSession("echo $A; false")).toEqual({ code: 1, stdout: "b\n" });
+    expect(await inSession("f")).toEqual({ code: 0, stdout: "[0:]\n" });
+    await here.sandmesh("release", id);
+  });
+
   test("a detached command's output is there afterwards, and can be followed", async () => {
     const id = await here.acquired();
     const command = (
