@@ -21,7 +21,7 @@ const HANG_UP_MS = 90_000;
 export async function openShell(
   context: Context,
   id: string,
-  words: string[],
+  command: string | string[] | undefined,
   flags: ShellFlags,
 ): Promise<number> {
   const { stdout } = process;
@@ -33,7 +33,7 @@ export async function openShell(
     // 0 is never: left out it is a minute and a half.
     ...defined({
       hangUpAfter: (flags.hangUpAfter ?? HANG_UP_MS) || undefined,
-      command: words.length > 0 ? words : undefined,
+      command,
       user: flags.user,
       cwd: flags.workdir,
     }),

@@ -248,6 +248,25 @@ describe("a sandbox that is kept", () => {
     await here.sandmesh("release", id);
   });
 
+  test("one word with white space is a line for the shell, of every command that runs one", async () => {
+    const id = await here.acquired();
+    const line = "echo a  $((1+1)); exit 5";
+    for (const words of [
+      ["shell", id],
+      ["shell", "-w", "/usr", id],
+      ["exec", id],
+      ["exec", "-t", "30s", id],
+      ["exec", "-i", id],
+      ["run", "-t", "30s", "host"],
+    ]) {
+      const ran = await here.sandmeshWith({ stdin: "" }, ...words, "--", line);
+      expect([words[0], ran.code, ran.stdout.trim()]).toEqual([words[0], 5, "a 2"]);
+    }
+    const detached = (await here.sandmesh("exec", "-d", id, "--", line)).stdout.trim();
+    expect((await here.sandmesh("logs", "-f", id, detached)).stdout).toBe("a 2\n");
+    await here.sandmesh("release", id);
+  });
+
   test("a detached command's output is there afterwards, and can be followed", async () => {
     const id = await here.acquired();
     const command = (
