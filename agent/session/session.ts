@@ -277,7 +277,7 @@ export class Session implements CommandHost {
     const refuse = (field: string, why: string): never => {
       throw new InvalidRequestError(`${field}: ${why}`, { field, started: "no" });
     };
-    const fixed = "a session's shell has its own; give it when the session is opened, or set it in the shell";
+    const fixed = "a session's shell has its own, which it began with: change it in the shell";
     if (request.user !== undefined) refuse("user", fixed);
     if (request.umask !== undefined) refuse("umask", fixed);
     if (request.nice !== undefined) refuse("nice", fixed);

@@ -292,7 +292,7 @@ describe("a command that never ran", () => {
     const detached = await here.sandmesh("exec", "-d", id, "--", "no-such-program");
     expect(detached.code).toBe(127);
     expect(detached.stderr).toContain("no program no-such-program");
-    await here.sandmesh("exec", "-s", "main", "-u", "nobody", id, "--", "true");
+    await here.sandmesh("exec", "-s", "main", "-e", "A.B=1", id, "--", "true");
     expect((await here.sandmesh("logs", "-l", id)).stdout).toMatch(/refused or lost .*true\n/);
     for (const file of [join(here.scratch, "no-such-folder", "outcome"), ""]) {
       const ran = await here.sandmesh("exec", "--outcome", file, id, "--", "touch", "/tmp/it-ran");

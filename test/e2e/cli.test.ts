@@ -230,6 +230,7 @@ describe("usage", () => {
       [["logs", "sb-1", "-l", "-f"], 2, /--list.*--follow/],
       [["exec", "-d", "-i", "sb-1", "true"], 125, /--detach.*--interactive/],
       [["exec", "-d", "-s", "main", "sb-1", "true"], 125, /--detach.*--session/],
+      [["exec", "-s", "main", "-u", "nobody", "sb-1", "true"], 125, /--session.*--user/],
       [["exec", "-d", "--outcome", "file", "sb-1", "true"], 125, /--detach.*--outcome/],
       [["drain", "--release-all", "--off"], 2, /--release-all.*--off/],
       [["kubernetes", "credentials", "--state", keys, "--host", "a", "--no-tls"], 2, /--host.*--no-tls/],

@@ -9,7 +9,7 @@ import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts
 import { type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, ENV_HELP, parseDuration, parseLimit } from "../units.ts";
-import { passWordsOn } from "../words.ts";
+import { passWordsOn, shellLine } from "../words.ts";
 
 const WORDS_HELP =
   "All words from COMMAND on are the command's own, also those that look like options. One word with white space is a line for the shell.";
@@ -18,8 +18,8 @@ const SESSION_HELP =
 const JSON_HELP =
   "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8. Of each stream at most 8 MiB are kept, and `truncated` is true where there was more; without --json all of it is streamed.";
 
-function addCommandOptions(command: Command): Command {
-  return addNotes(passWordsOn(command, 1), `${WORDS_HELP}\n\n${JSON_HELP}`)
+function addCommandOptions(command: Command, ...help: string[]): Command {
+  return addNotes(passWordsOn(command, 1), [WORDS_HELP, ...help, JSON_HELP].join("\n\n"))
     .option("-t, --timeout <duration>", "end the command's whole tree after this; default: never", parseLimit)
     .option("-i, --interactive", "pass this process's stdin on")
     .option("--outcome <file>", "write the typed outcome there, as JSON");
@@ -59,7 +59,7 @@ export function addRun(program: Command): void {
 }
 
 export function addExec(program: Command): void {
-  addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"))
+  addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"), SESSION_HELP)
     .summary("run a command in a sandbox")
     .description(
       "Runs a command in a sandbox and streams its output. Ctrl-C or an end by a signal ends the command, too; where this program is killed (SIGKILL) or the machine dies, the command goes on until its time limit (--timeout) or the sandbox's end, and `logs` lists it.",
@@ -67,7 +67,12 @@ export function addExec(program: Command): void {
     .option("-e, --env <KEY=VALUE>", ENV_HELP, collectEnv)
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder")
-    .option("-s, --session <name>", "in this persistent shell, opened if it is not open")
+    .addOption(
+      // Refused before a session is opened for it, which nobody would close.
+      new Option("-s, --session <name>", "in this persistent shell, opened if it is not open").conflicts(
+        "user",
+      ),
+    )
     .addOption(
       // Nobody would send stdin, or write the outcome, after it; and a session waits for its line.
       new Option("-d, --detach", "start it and print its id; see `logs`").conflicts([
@@ -83,13 +88,9 @@ export function addExec(program: Command): void {
           const box = context.mesh.sandbox(id);
           if (flags.detach === true) return await startDetached(context, id, lineOf(words), flags);
           if (flags.session === undefined) return await runCommand(context, box, lineOf(words), flags);
+          const line = shellLine(words);
           await box.shell({ name: flags.session });
-          return await runCommand(
-            context,
-            box,
-            words.length === 1 ? (words[0] ?? "") : words.join(" "),
-            flags,
-          );
+          return await runCommand(context, box, line, flags);
         },
         EXIT.sandmeshFailed,
       );
@@ -133,6 +134,10 @@ export function addShell(program: Command): void {
       parseDuration,
     )
     .action(async (id: string, words: string[], flags: ShellFlags, command: Command) => {
-      await withMesh(command, (context) => openShell(context, id, words, flags), EXIT.sandmeshFailed);
+      await withMesh(
+        command,
+        (context) => openShell(context, id, words.length > 0 ? lineOf(words) : undefined, flags),
+        EXIT.sandmeshFailed,
+      );
     });
 }
