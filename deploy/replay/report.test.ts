@@ -56,6 +56,20 @@ test("what should agree and does not is told, with its kind", () => {
   );
 });
 
+test("whose recordings were replayed, and their licences, are told once each", async () => {
+  const [one] = replays(1, agrees);
+  if (one === undefined) throw new Error("there is no replay");
+  const all = (await loadTrajectories()).map((each) => ({ ...one, trajectory: each }));
+  const told = report(all).replaceAll("\n", " ");
+  const licences = [
+    "NVIDIA-NeMo/Gym (Apache-2.0)",
+    "lieexxli/harbor (Apache-2.0)",
+    "princeton-nlp/intercode (MIT)",
+  ];
+  for (const licence of licences) expect(told.split(licence).length).toBe(2);
+  expect(told).toContain("deploy/workloads/README.md");
+});
+
 test("what was not recorded is not among what was compared, and one command is no plural", () => {
   const text = report(mixed({ ...agrees, exit: "unknown" }));
   expect(text).toMatch(/^all .* 0\/0 +1\/1$/m);

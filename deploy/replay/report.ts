@@ -22,7 +22,9 @@ const MEANING = [
 /** All of it, no line wider than 80 columns. */
 export function report(replays: readonly Replay[]): string {
   const steps = replays.flatMap((each) => each.steps);
-  return [figures(replays, steps), MEANING, trajectories(replays), reasons(steps)].join("\n\n");
+  return [figures(replays, steps), MEANING, trajectories(replays), sources(replays), reasons(steps)].join(
+    "\n\n",
+  );
 }
 
 const ms = (value: number): string => (value < 1000 ? `${value.toFixed(1)} ms` : duration(value));
@@ -54,6 +56,15 @@ function trajectories(replays: readonly Replay[]): string {
     return line.length <= WIDTH ? line : `${line.slice(0, WIDTH - 1)}…`;
   });
   return lines.join("\n");
+}
+
+/** Whose recordings these are, and where all of that is said. */
+function sources(replays: readonly Replay[]): string {
+  const named = replays.map(({ trajectory }) => `${trajectory.source_repo} (${trajectory.license})`);
+  return Bun.wrapAnsi(
+    `Recorded in ${[...new Set(named)].join(", ")}: see deploy/workloads/README.md.`,
+    WIDTH,
+  );
 }
 
 /** How far what should agree does, and the others, and by what both differ. */

@@ -6,6 +6,7 @@ import * as v from "valibot";
 const Header = v.object({
   id: v.string(),
   source_repo: v.string(),
+  license: v.string(),
   task: v.string(),
   agent: v.string(),
   shell: v.string(),
