@@ -7,7 +7,7 @@ import { hereOnly, withOutput } from "../../sdk/cli/context.ts";
 import { forgetContextsHere } from "../../sdk/cli/nats-contexts.ts";
 import { dim, green, red, table } from "../../sdk/cli/output.ts";
 import { parseCount } from "../../sdk/cli/units.ts";
-import { sandmeshHome } from "../../sdk/typescript/settings.ts";
+import { homeSource, sandmeshHome } from "../../sdk/typescript/settings.ts";
 import { diagnose } from "../local/doctor.ts";
 import { describeLeft, nothingLeft } from "../local/left.ts";
 import { down, up } from "../local/up.ts";
@@ -145,7 +145,7 @@ export function addConfig(program: Command): void {
       await withOutput(command, async (output) => {
         const settings = describePoolConfig();
         await output.result({ home: sandmeshHome(), settings }, settingsTable(settings));
-        output.note(dim(`home: ${sandmeshHome()} (SANDMESH_HOME)`));
+        output.note(dim(`home: ${sandmeshHome()} (${homeSource()})`));
       });
     });
 }

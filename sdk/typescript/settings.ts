@@ -58,6 +58,14 @@ export function sandmeshHome(env: NodeJS.ProcessEnv = process.env): string {
   throw new InvalidRequestError(message, { field: "SANDMESH_HOME" });
 }
 
+/** What says that the mesh's state is there, in words. */
+export function homeSource(env: NodeJS.ProcessEnv = process.env): string {
+  if (env.SANDMESH_HOME) return "SANDMESH_HOME";
+  return env.XDG_STATE_HOME
+    ? "below XDG_STATE_HOME; SANDMESH_HOME names another"
+    : "the default; SANDMESH_HOME names another";
+}
+
 export const MESH_FILE = "mesh.json";
 
 export function meshFilePath(env: NodeJS.ProcessEnv = process.env): string {

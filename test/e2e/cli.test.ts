@@ -329,6 +329,22 @@ describe("usage", () => {
     expect(stdout).not.toContain("\\x0a");
   });
 
+  test("config says where the mesh's folder is, and what says so", async () => {
+    const home = (env: Record<string, string>) =>
+      here
+        .sandmeshWith(
+          { env: { HOME: here.scratch, SANDMESH_HOME: "", XDG_STATE_HOME: "", ...env } },
+          "config",
+        )
+        .then(({ stderr, stdout }) => /^home: (.*)$/m.exec(stdout + stderr)?.[1]);
+    const named = join(here.scratch, "named");
+    expect(await home({ SANDMESH_HOME: named })).toBe(`${named} (SANDMESH_HOME)`);
+    const other = "SANDMESH_HOME names another";
+    expect(await home({ XDG_STATE_HOME: named })).toBe(`${named}/sandmesh (below XDG_STATE_HOME; ${other})`);
+    const byDefault = join(here.scratch, ".local", "state", "sandmesh");
+    expect(await home({})).toBe(`${byDefault} (the default; ${other})`);
+  });
+
   test("doctor, config and version answer, also as JSON", async () => {
     expect((await here.sandmesh("doctor")).code).toBe(0);
     const settings = JSON.parse((await here.sandmesh("--json", "config")).stdout);
