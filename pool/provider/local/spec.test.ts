@@ -63,7 +63,8 @@ test("a limit that the kernel will not hold is said, each by itself", () => {
     disk: true,
   }).join("\n");
   expect(all).not.toContain("not enforced");
-  expect(all).toContain("cpu: no limit was asked for");
+  expect(all).toContain("cpu: shared: a sandbox has a limit only where it asks for one (cpu)");
+  expect(all).toContain("disk: shared: a sandbox has a limit only where it asks for one (disk_bytes)");
   expect(all).not.toContain("processes");
   expect(all).not.toContain("memory");
 });

@@ -79,6 +79,10 @@ function checkVolume(
   return { source, identity: found.identity, target, field };
 }
 
+/** In a sandbox's `info` and in `doctor`, where it is to be no fault of the machine. */
+const unasked = (field: string): string =>
+  `shared: a sandbox has a limit only where it asks for one (${field})`;
+
 /** What a sandbox of this spec (with the default limits) shares with others, in words. */
 export function notIsolated(spec: SandboxSpec, { root, enforced, disk }: Abilities): string[] {
   const shared = ["the kernel: no system call filter, as in a container without seccomp"];
@@ -95,14 +99,15 @@ export function notIsolated(spec: SandboxSpec, { root, enforced, disk }: Abiliti
     pids: spec.pids !== undefined,
   };
   const names: Record<Controller, string> = { cpu: "cpu", memory: "memory", pids: "processes" };
+  const fields: Record<Controller, string> = { cpu: "cpu", memory: "memory_bytes", pids: "pids" };
   for (const controller of ["cpu", "memory", "pids"] as const) {
     if (!enforced.has(controller)) {
       shared.push(
         `${names[controller]}: ${wishes[controller] ? "the limit is not enforced" : "no limit"}, cgroups are not writable`,
       );
-    } else if (!wishes[controller]) shared.push(`${names[controller]}: no limit was asked for`);
+    } else if (!wishes[controller]) shared.push(`${names[controller]}: ${unasked(fields[controller])}`);
   }
-  if (spec.disk_bytes === undefined) shared.push("disk: no limit of the writable layer was asked for");
+  if (spec.disk_bytes === undefined) shared.push(`disk: ${unasked("disk_bytes")}`);
   else if (!disk) shared.push("disk: the limit of the writable layer is not enforced");
   return shared;
 }
