@@ -31,7 +31,8 @@ export type Identity = v.InferOutput<typeof Identity>;
 export const Exit = v.object({
   code: v.number(),
   expired: v.boolean(),
-  /** By the kernel, for memory (launch/oom.py). */
+  /** By the kernel, for memory (launch/oom.py). Not known of a supervisor that was killed, or whose program was older than
+   * that: of these it is `daemon_died`. */
   oom: v.optional(v.boolean(), false),
   pid: v.number(),
   supervisor: v.optional(v.boolean(), false),
