@@ -61,3 +61,16 @@ test("an error's message says what it is about in some thousand characters, howe
   expect(message).toEndWith("xxx: there is no such file");
   expect(new FileError("y".repeat(4000)).message).toBe("y".repeat(4000));
 });
+
+test("a pattern that no path below a folder can match is refused, with its field, before anything is walked", () => {
+  const glob = (pattern: string) => said(() => check(SANDBOX_VERBS.glob.request, { path: "/", pattern }));
+  const search = (files: string) =>
+    said(() => check(SANDBOX_VERBS.search.request, { path: "/", text: "x", files }));
+  const rule = "must be of the path below the folder: not absolute, and without the names `.` and `..`";
+  for (const pattern of ["/etc/*", "/", "!/etc/*", "./a", "a/./b", "../a", "**/..", "a/.", ".."]) {
+    expect(glob(pattern)).toBe(`pattern: ${rule}`);
+    expect(search(pattern)).toBe(`files: ${rule}`);
+  }
+  for (const pattern of ["a/b", "**", ".*", "..a/b..", "a../.b", "...", "!a", "{a,b}/*"])
+    expect([glob(pattern), search(pattern)]).toEqual(["nothing", "nothing"]);
+});

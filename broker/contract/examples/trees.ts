@@ -34,6 +34,7 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
   "sandbox.glob.request": {
     good: {
       plain: { path, pattern: "**/*.py" },
+      "names with dots": { path, pattern: "..a/**/.b/c..", hidden: true },
       "the first page": { path, pattern: "*", cursor: "" },
       "the next one": { path, pattern: "*", cursor: "b/c" },
       "the next page": { path: ".", root: "/work", pattern: "*", hidden: true, after: "b/c", limit: 10 },
@@ -41,6 +42,9 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
     bad: {
       ...badFence({ path, pattern: "*" }),
       "no pattern": [{ path }, "pattern"],
+      "an absolute pattern": [{ path, pattern: "/etc/*" }, "pattern"],
+      "a pattern of here": [{ path, pattern: "./*" }, "pattern"],
+      "a pattern that leads out": [{ path, pattern: "*/.." }, "pattern"],
       "too many": [{ path, pattern: "*", limit: 1001 }, "limit"],
       "a cursor of a number": [{ path, pattern: "*", cursor: 1 }, "cursor"],
     },
@@ -69,6 +73,7 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
     bad: {
       ...badFence({ path, text: "x" }),
       "an empty text": [{ path, text: "" }, "text"],
+      "files by an absolute pattern": [{ path, text: "x", files: "/etc/*" }, "files"],
     },
   },
   "sandbox.search.answer": {

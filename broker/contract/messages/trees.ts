@@ -31,10 +31,17 @@ export const AttributesRequest = v.object({
   follow: v.optional(v.boolean(), true),
 });
 
-const Pattern = text(
-  "`*` and `?` within a name, `**` for folders of any depth, `[abc]`, `{a,b}`; of the path below the folder",
-  4096,
-  1,
+/** A path below the folder has neither a slash in front nor `.` and `..`: what asks for them would walk it all for nothing. */
+const Pattern = v.pipe(
+  text(
+    "`*` and `?` within a name, `**` for folders of any depth, `[abc]`, `{a,b}`; of the path below the folder: not absolute, and without `.` and `..`",
+    4096,
+    1,
+  ),
+  v.check(
+    (pattern) => !/^!*\/|(^!*|\/)\.{1,2}(\/|$)/.test(pattern),
+    "must be of the path below the folder: not absolute, and without the names `.` and `..`",
+  ),
 );
 /** Of one answer; what has more is asked for in pages. */
 const Limit = v.optional(whole("At most", 1000, 1), 1000);

@@ -294,11 +294,21 @@ def _mount_paths_differ(volumes: list[dict[str, Any]]) -> None:
         raise Bad("two volumes have the same mount_path")
 
 
+_BELOW = "must be of the path below the folder: not absolute, and without the names `.` and `..`"
+_NOT_BELOW = re.compile(r"!*/|!*\.{1,2}(/|\Z)|.*/\.{1,2}(/|\Z)", re.DOTALL)
+
+
+def _below(pattern: str) -> None:
+    if _NOT_BELOW.match(pattern):
+        raise Bad(_BELOW)
+
+
 _RULES: dict[str, Callable[[Any], None]] = {
     "exactly one of argv, shell and port is needed": _exactly_one("argv", "shell", "port"),
     "a session takes a shell line": _session_takes_shell,
     "name exactly one of sandbox, lease and run": _exactly_one("sandbox", "lease", "run"),
     "two volumes have the same mount_path": _mount_paths_differ,
+    _BELOW: _below,
 }
 
 _TYPES: dict[str, Callable[[Schema], Check]] = {
