@@ -1,6 +1,6 @@
 // up, down, doctor, config, version: what runs a mesh on this machine.
 import { userInfo } from "node:os";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { describePoolConfig, type Setting } from "../../pool/config.ts";
 import { hereOnly, withOutput } from "../../sdk/cli/context.ts";
@@ -59,7 +59,11 @@ export function addUp(program: Command): void {
       "Starts a mesh on this machine, in the background: nats-server, the pool, and the local provider. Prints its URL and a credentials file, and makes it the default of all commands and SDKs. Its state is in SANDMESH_HOME, or else in $XDG_STATE_HOME/sandmesh, or ~/.local/state/sandmesh: `config` prints which.",
     )
     .option("--port <n>", "of nats-server; default the last one, or a free one", parsePort)
-    .option("--provider <name>", "local or simulated (again for more)", collectProvider)
+    .addOption(
+      new Option("--provider <name>", "again for more")
+        .choices(["local", "simulated"])
+        .argParser(collectProvider),
+    )
     .option("--set <name=value>", "a setting of the pool, see `config` (again for more)", collectSetting)
     .action(async (flags: UpFlags, command: Command) => {
       await withOutput(command, async (output) => {

@@ -7,7 +7,7 @@ export function addHelp(program: Command): void {
   program
     .helpCommand(false)
     .command("help")
-    .argument("[command...]")
+    .argument("[name...]", "of a command, and of one of its commands; default: all")
     .summary("help for a command")
     .description("Prints help for a command, or all of them.")
     .action(async (names: string[], _flags: unknown, self: Command) => {

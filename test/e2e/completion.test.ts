@@ -7,6 +7,76 @@ import { PROGRAM_WORDS, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
+/** What may stand behind these words; undefined where files may. */
+async function completed(...words: string[]): Promise<string[] | undefined> {
+  const { code, stdout } = await here.sandmesh("complete", "--", ...words);
+  return code === 0 ? stdout.split("\n").filter(Boolean) : undefined;
+}
+
+test("at each place stands what it takes: sandboxes, runs, commands, values, files of this machine, or nothing known", async () => {
+  const id = (await here.sandmesh("acquire", "--run", "named", "host")).stdout.trim();
+  const commands = (await here.sandmesh("complete", "--", "")).stdout.split("\n").filter(Boolean);
+  expect(commands).toContain("release");
+  for (const [words, found] of [
+    [["cp", ""], [`${id}:`]],
+    [["cp", "sb-"], [`${id}:`]],
+    [["cp", "./a", "sb-"], [`${id}:`]],
+    [["cp", "-L", "--root", "/", "./a", "sb-"], [`${id}:`]],
+    [["cp", "./a"], undefined],
+    [["cp", `${id}:/x`, ""], undefined],
+    [["cp", id, ":", "/x", ""], undefined],
+    [["cp", `${id}:/x`], []],
+    [["cp", id, ":"], []],
+    [["cp", id, ":", "/x"], []],
+    [["help", ""], commands],
+    [["help", "rel"], ["release"]],
+    [["help", "kubernetes", "us"], ["user"]],
+    [["kubernetes", "help", "us"], ["user"]],
+    [["help", "exec", ""], []],
+    [["acquire", "--run", ""], ["named"]],
+    [["release", "--run", ""], ["named"]],
+    [["ps", "--run", "na"], ["named"]],
+    [["events", "--sandbox", ""], [id]],
+    [
+      ["renew", ""],
+      [id, "named"],
+    ],
+    [
+      ["context", ""],
+      [id, "pool"],
+    ],
+    [["exec", "--session", ""], []],
+    [["exec", "-ds", ""], []],
+    [["exec", id, "ls", "--det"], undefined],
+    [["exec", id, "ls", "-u", ""], undefined],
+    [["exec", "--", id, ""], undefined],
+    [["exec", "--outcome", ""], undefined],
+    [["--creds", ""], undefined],
+    [
+      ["up", "--provider", ""],
+      ["local", "simulated"],
+    ],
+    [
+      ["run", "--network", ""],
+      ["none", "host"],
+    ],
+    [["run", ""], ["host"]],
+    [["run", "./"], undefined],
+    [["logs", id, ""], []],
+    [["renew", id, ""], []],
+    [
+      ["completion", ""],
+      ["bash", "zsh", "fish"],
+    ],
+    [["kubernetes", "user", ""], []],
+    [["kubernetes", "images", ""], undefined],
+    [["nosuch", ""], []],
+  ] as const)
+    expect([words, await completed(...words)]).toEqual([words, found as unknown as string[]]);
+  await here.sandmesh("release", id);
+  expect(await completed("exec", "")).toEqual([]);
+});
+
 describe("with README's alias", async () => {
   const readme = await readFile(join(ROOT, "README.md"), "utf8");
   const alias = /^\$ (alias sandmesh=.*)$/m.exec(readme)?.[1] ?? "README has no alias";
@@ -34,10 +104,12 @@ describe("with README's alias", async () => {
 
   test("in fish they are completed, and the program runs", async () => {
     const id = await here.acquired();
-    const asked = ["rel", "exec --det", "exec sb-"].map((words) => `complete -C 'sandmesh ${words}'`);
+    const asked = ["rel", "exec --det", "exec sb-", "cp sb-", "up --provider ''"].map(
+      (words) => `complete -C 'sandmesh ${words}'`,
+    );
     const script = [setUp("fish"), ...asked, "sandmesh ps --ids"].join("\n");
     const ran = await run(["fish", "-c", script], { env: await home() });
-    const stdout = `release\n--detach\n${id}\n${id}\n`;
+    const stdout = `release\n--detach\n${id}\n${id}:\nlocal\nsimulated\n${id}\n`;
     expect(ran).toEqual({ code: 0, stdout, stderr: "" });
     await here.sandmesh("release", id);
   });
@@ -88,17 +160,18 @@ test("bash completes commands, options and sandboxes", async () => {
   expect(await complete("ps", "--js")).toEqual(["--json"]);
   expect(await complete("events", "--what", "gr")).toEqual(["granted"]);
   expect(await complete("events", "--what", "granted", "rel")).toContain("released");
+  expect(await complete("cp", "sb-")).toEqual([`${id}:`]);
   expect(await complete("kubernetes", "us")).toEqual(["user"]);
   expect(await complete("kubernetes", "user", "--ou")).toEqual(["--out"]);
   expect(await complete("bench", "str")).toEqual(["stream"]);
   const zsh = `autoload -Uz compinit; compinit -u -d ${here.scratch}/dump; eval "$(sandmesh completion zsh)"
     compadd() { shift; print -l -- "$@"; }; _files() { print files; }
-    words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
+    words=(sandmesh exec ''); CURRENT=3; _sandmesh; words=(sandmesh cp sb-); _sandmesh; words=(sandmesh cp ./); CURRENT=3; _sandmesh`;
   const inZsh = await run(["zsh", "-fc", zsh], {
     env: { SANDMESH_HOME: here.home, PATH: `${here.scratch}:${process.env.PATH}` },
   });
   expect({ lines: inZsh.stdout.trim().split("\n"), stderr: inZsh.stderr }).toEqual({
-    lines: expect.arrayContaining([id, "files"]),
+    lines: expect.arrayContaining([id, `${id}:`, "files"]),
     stderr: "",
   });
   await here.sandmesh("release", id);

@@ -16,6 +16,13 @@ terminal.type_in("\x15sandmesh exec --det\t")
 terminal.wait_for(b"--detach")
 terminal.type_in("\x15sandmesh exec sb-\t")
 terminal.wait_for(sandbox.encode())
+# What leads to a path has no blank behind it, and for what is no file's name no file stands in.
+terminal.type_in("\x15sandmesh cp sb-\t/et'c'")
+terminal.wait_for(f"{sandbox}:/et'c'".encode())
+terminal.type_in("\x15sandmesh exec -s READ\tX'Y'")
+terminal.wait_for(b"X'Y'")
+if b"README" in terminal.seen:
+    sys.exit(f"a file is no session: {terminal.seen!r}")
 terminal.type_in("\x15sandmesh ver''sion\n")
 terminal.wait_for(b"(bun ")
 terminal.type_in("exit\n")

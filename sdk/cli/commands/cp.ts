@@ -30,7 +30,7 @@ export function addCp(program: Command): void {
     .description("Copies a file or a folder: one side is SANDBOX:PATH.")
     .option("-L, --follow-link", "where FROM itself is a symlink, copy what it leads to")
     .option(
-      "--root <folder>",
+      "--root <path>",
       "the sandbox's path is below that folder of it; no symlink is followed out of it",
     )
     .action(async (from: string, to: string, flags: Flags, command: Command) => {

@@ -14,7 +14,7 @@ import { dim } from "../output.ts";
 export function addContext(program: Command): void {
   program
     .command("context")
-    .argument("<sandbox>", "a sandbox's id, or `pool`")
+    .argument("<sandbox or pool>", "a sandbox's id, or `pool`")
     .summary("write a nats context, to talk with the nats CLI alone")
     .description(
       "Writes a context of the nats CLI with this mesh's address, credentials and the inbox prefix on which the sandbox (or `pool`) may answer, and prints its name. It is removed when the sandbox is released by this program, or `ps` finds that it is gone, and by `down` of this machine's mesh. Each looks for contexts where the nats CLI does: one written under another XDG_CONFIG_HOME stays.",
