@@ -69,8 +69,8 @@ const collect = (text: string, soFar: string[] = []): string[] => [...soFar, tex
 function addUser(kubernetes: Command): void {
   kubernetes
     .command("user")
-    .argument("<tenant>")
-    .argument("<user>")
+    .argument("<tenant>", "whose sandboxes it sees")
+    .argument("<user>", "the name of who holds it")
     .summary("make a trainer's credential, or an operator's: a .creds file")
     .description(
       "Makes a trainer's credential, a .creds file with a private key: its sandboxes are the tenant's. An operator's may drain the pool as well (`sandmesh drain`). With --out it is written, readable by its owner alone; else printed.",
@@ -106,7 +106,7 @@ interface UserFlags {
 function addImages(kubernetes: Command): void {
   kubernetes
     .command("images")
-    .argument("<folder>")
+    .argument("<folder>", "for the archives; made where it is missing")
     .summary("build the pool's and the daemon's images, without a container engine")
     .description(
       "Builds the images of the pool and of the daemon as docker archives, without a container engine. Bring them to your registry with `docker load` and `docker push`, or skopeo.",

@@ -7,13 +7,34 @@ export const isAsTheCommand = (name: string): boolean => AS_THE_COMMAND.includes
 
 const OF_THE_COMMAND =
   "the command's own, 0 to 255; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127 where it could not be run; 125 where sandmesh itself failed, or was used wrongly, with one line on stderr. A command may end with these numbers, too: --outcome FILE (and --json) tells for certain (`shell` has neither).";
-const OF_ALL_ELSE =
-  "0 done, 1 failed (also where the output cannot be written), 2 wrong usage, 3 no such sandbox or run, or no mesh to end, 130 canceled; 141 where the reader of the output has gone.";
+/** What 3 is of those that can end with it. */
+const NOT_FOUND: Partial<Record<string, string>> = {
+  cp: "no such sandbox",
+  logs: "no such sandbox or command",
+  context: "no such sandbox",
+  renew: "no such sandbox or run",
+  release: "no such sandbox or run",
+  down: "no mesh to end",
+  "kubernetes user": "no keys there",
+};
+/** Those that end in order, and say so, where they are interrupted. */
+const CANCELED = ["cp", "logs", "acquire", "ps", "renew", "release", "events", "context", "drain"];
 
-/** What help says of the exit codes of a command, or of the program. */
-export function exitHelp(command: string, isProgram: boolean): string {
-  if (isProgram) return `Exit code: ${OF_ALL_ELSE}\n\nOf run, exec and shell: ${OF_THE_COMMAND}`;
-  return `Exit code: ${isAsTheCommand(command) ? OF_THE_COMMAND : OF_ALL_ELSE}`;
+function ofAllElse(notFound: string | undefined, canceled: boolean): string {
+  const codes = [
+    "0 done, 1 failed (also where the output cannot be written), 2 wrong usage",
+    ...(notFound === undefined ? [] : [`3 ${notFound}`]),
+    ...(canceled ? ["130 canceled"] : []),
+  ];
+  return `${codes.join(", ")}; 141 where the reader of the output has gone.`;
+}
+
+/** What help says of the exit codes of the command that these words name; without any, of all. */
+export function exitHelp(words: readonly string[]): string {
+  const name = words.join(" ");
+  if (name === "")
+    return `Exit code: ${ofAllElse("no such sandbox or run, or no mesh to end", true)}\n\nOf run, exec and shell: ${OF_THE_COMMAND}`;
+  return `Exit code: ${isAsTheCommand(name) ? OF_THE_COMMAND : ofAllElse(NOT_FOUND[name], CANCELED.includes(name))}`;
 }
 
 /** What they say stands in `exitHelp`. */

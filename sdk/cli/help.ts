@@ -2,6 +2,9 @@
 import type { Command } from "commander";
 import { withOutput } from "./context.ts";
 
+/** Of an argument that is a sandbox. */
+export const SANDBOX_HELP = "its id; `ps` lists them";
+
 /** In place of commander's own, which for an unknown name prints all of the program's help and not what is wrong. */
 export function addHelp(program: Command): void {
   program

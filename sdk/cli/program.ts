@@ -23,6 +23,11 @@ const GLOBALS = [
   ["--ca <file>", "PEM of the CA that signed the server's certificate; default SANDMESH_CA"],
 ] as const;
 
+/** The words that name it. */
+function wordsOf(command: Command): string[] {
+  return command.parent === null ? [] : [...wordsOf(command.parent), command.name()];
+}
+
 /** Every command takes the global options behind its name too: were they the program's alone, it would take them out of
  * the words of `exec SANDBOX COMMAND`. */
 class Program extends Command {
@@ -34,9 +39,7 @@ class Program extends Command {
 
   /** Wrong usage leads to the help of the command that was used wrongly. */
   override error(...[message, options]: Parameters<Command["error"]>): never {
-    const words: string[] = [];
-    for (let at: Command | null = this; at !== null; at = at.parent) words.unshift(at.name());
-    const path = words.slice(1).filter((word) => word !== "help");
+    const path = wordsOf(this).filter((word) => word !== "help");
     this.showHelpAfterError(`(see ${["sandmesh", "help", ...path].join(" ")})`);
     return super.error(message, options);
   }
@@ -101,7 +104,7 @@ export function createProgram(): Command {
     .configureOutput({ writeOut: say, outputError: (text, write) => refuseUsage(text, write, say) })
     .exitOverride(exitOn(EXIT.usage));
   for (const [flags, about] of GLOBALS) program.option(flags, about);
-  addNotes(program, (of) => exitHelp(of.name(), of === program), true);
+  addNotes(program, (of) => exitHelp(wordsOf(of)), true);
   onlyText(program, "cp");
   program.commandsGroup("Commands in sandboxes:");
   addRun(program);

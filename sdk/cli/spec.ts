@@ -53,6 +53,10 @@ export function addSpecOptions(command: Command, lease: string): Command {
     .option("--wait <duration>", "for a sandbox at most this long; default 5m", parseLimit);
 }
 
+/** Of the argument that it is. */
+export const IMAGE_HELP =
+  "a reference, a folder or an archive (./rootfs, ./image.tar), or host: this machine's own";
+
 /** A path as a shell has it, "./rootfs", "../image.tar", is one of this process's folder; no reference starts with a dot. */
 export const localImage = (image: string): string => (/^\.\.?(\/|$)/.test(image) ? resolve(image) : image);
 

@@ -203,6 +203,43 @@ describe("usage", () => {
     );
   });
 
+  test("every argument's help says what it is", () => {
+    const program = wholeProgram();
+    const silent = program.commands
+      .flatMap((each) => [each, ...each.commands])
+      .filter((each) => each.name() !== "complete")
+      .flatMap((each) => each.registeredArguments.map((argument) => ({ each, argument })))
+      .filter(({ argument }) => argument.description === "");
+    expect(silent.map(({ each, argument }) => `${each.name()} ${argument.name()}`)).toEqual([]);
+  });
+
+  test("help names the exit codes that the command can end with, and no others", async () => {
+    const codes = async (...words: string[]) => {
+      const [, said = ""] = (await here.sandmesh("help", ...words)).stdout.split("Exit code: ");
+      return [...said.replaceAll(/\s+/g, " ").matchAll(/(?:^|[,;] )(\d+) /g)].map(([, code]) => Number(code));
+    };
+    expect(await codes("version")).toEqual([0, 1, 2, 141]);
+    expect(await codes("down")).toEqual([0, 1, 2, 3, 141]);
+    expect(await codes("bench", "exec")).toEqual([0, 1, 2, 141]);
+    expect(await codes("ps")).toEqual([0, 1, 2, 130, 141]);
+    expect(await codes("cp")).toEqual([0, 1, 2, 3, 130, 141]);
+    expect((await here.sandmesh("help", "exec")).stdout).toContain("Exit code: the command's own");
+    const nobodys = { env: { SANDMESH_HOME: join(here.scratch, "nobodys") } };
+    expect((await here.sandmeshWith(nobodys, "down")).code).toBe(3);
+    for (const [words, code] of [
+      [["cp", "sb-nosuch:/x", "."], 3],
+      [["logs", "sb-nosuch"], 3],
+      [["context", "sb-nosuch"], 3],
+      [["renew", "nosuch"], 3],
+      [["release", "sb-nosuch"], 3],
+      [["release", "--run", "nosuch"], 3],
+      [["kubernetes", "user", "--state", join(here.scratch, "nosuch"), "a", "b"], 3],
+      [["ps", "--run", "nosuch"], 0],
+      [["acquire", "--provider", "nosuch", "host"], 1],
+    ] as const)
+      expect([words, (await here.sandmesh(...words)).code]).toEqual([words, code]);
+  });
+
   test("wrong usage is told to programs, too, where they ask for JSON", async () => {
     for (const words of [
       ["--json", "no-such-command"],

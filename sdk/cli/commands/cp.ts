@@ -24,8 +24,8 @@ Examples:
 
 export function addCp(program: Command): void {
   addNotes(program.command("cp"), HELP)
-    .argument("<from>")
-    .argument("<to>")
+    .argument("<from>", "a path of this machine, or SANDBOX:PATH")
+    .argument("<to>", "the other of both")
     .summary("copy files and folders, both ways")
     .description("Copies a file or a folder: one side is SANDBOX:PATH.")
     .option("-L, --follow-link", "where FROM itself is a symlink, copy what it leads to")

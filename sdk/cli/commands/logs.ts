@@ -3,13 +3,14 @@ import { type Command, Option } from "commander";
 import { describeOutcome, NotFoundError } from "../../../broker/contract/index.ts";
 import type { Command as CommandHandle } from "../../typescript/mod.ts";
 import { type Context, withMesh } from "../context.ts";
+import { SANDBOX_HELP } from "../help.ts";
 import { duration, table, write } from "../output.ts";
 import { copyOutput, jsonOf, outputOf } from "../stream.ts";
 
 export function addLogs(program: Command): void {
   program
     .command("logs")
-    .argument("<sandbox>")
+    .argument("<sandbox>", SANDBOX_HELP)
     .argument("[command]", "a command's id; default the last one")
     .summary("what commands wrote")
     .description(

@@ -3,14 +3,15 @@ import { type Command, Option } from "commander";
 import { defined } from "../../typescript/spec.ts";
 import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
-import { addNotes } from "../help.ts";
+import { addNotes, SANDBOX_HELP } from "../help.ts";
 import { forgetContexts } from "../nats-contexts.ts";
-import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, IMAGE_HELP, type SpecFlags, warn } from "../spec.ts";
 import { type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, ENV_HELP, parseDuration, parseLimit } from "../units.ts";
 import { passWordsOn, shellLine } from "../words.ts";
 
+const COMMAND_HELP = "a program and its arguments, or a line for the shell";
 const WORDS_HELP =
   "All words from COMMAND on are the command's own, also those that look like options. One word with white space is a line for the shell.";
 const SESSION_HELP =
@@ -33,7 +34,10 @@ const lineOf = (words: string[]): string | string[] => {
 
 export function addRun(program: Command): void {
   addCommandOptions(
-    addSpecOptions(program.command("run").argument("<image>").argument("<command...>"), "60s"),
+    addSpecOptions(
+      program.command("run").argument("<image>", IMAGE_HELP).argument("<command...>", COMMAND_HELP),
+      "60s",
+    ),
   )
     .summary("acquire a sandbox, run a command in it, release it")
     .description("Acquires a sandbox, runs a command in it, streams its output, and releases it.")
@@ -59,7 +63,10 @@ export function addRun(program: Command): void {
 }
 
 export function addExec(program: Command): void {
-  addCommandOptions(program.command("exec").argument("<sandbox>").argument("<command...>"), SESSION_HELP)
+  addCommandOptions(
+    program.command("exec").argument("<sandbox>", SANDBOX_HELP).argument("<command...>", COMMAND_HELP),
+    SESSION_HELP,
+  )
     .summary("run a command in a sandbox")
     .description(
       "Runs a command in a sandbox and streams its output. Ctrl-C or an end by a signal ends the command, too; where this program is killed (SIGKILL) or the machine dies, the command goes on until its time limit (--timeout) or the sandbox's end, and `logs` lists it.",
@@ -120,7 +127,7 @@ async function startDetached(
 
 export function addShell(program: Command): void {
   addNotes(passWordsOn(program.command("shell"), 1), WORDS_HELP)
-    .argument("<sandbox>")
+    .argument("<sandbox>", SANDBOX_HELP)
     .argument("[command...]", "instead of the image's best shell")
     .summary("open a terminal in a sandbox")
     .description(

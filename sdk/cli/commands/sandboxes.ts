@@ -3,16 +3,17 @@ import { type Command, Option } from "commander";
 import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
 import { printError, statusOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
+import { SANDBOX_HELP } from "../help.ts";
 import { forgetContexts, forgetContextsBut } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
-import { acquireOptions, addSpecOptions, type SpecFlags, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, IMAGE_HELP, type SpecFlags, warn } from "../spec.ts";
 import { parseLease, parseSome } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
 const KEPT_LEASE_MS = 3_600_000;
 
 export function addAcquire(program: Command): void {
-  addSpecOptions(program.command("acquire").argument("<image>"), "1h")
+  addSpecOptions(program.command("acquire").argument("<image>", IMAGE_HELP), "1h")
     .summary("acquire a sandbox and keep it")
     .description(
       "Acquires a sandbox and prints its id. It lives for its lease (default 1h): `renew` it, or it is reclaimed. With --count all of them or none, of one run: an id a line; with --json a list. What cannot be printed is released.",
@@ -69,7 +70,7 @@ export function addPs(program: Command): void {
 export function addRelease(program: Command): void {
   program
     .command("release")
-    .argument("[sandbox...]")
+    .argument("[sandbox...]", SANDBOX_HELP)
     .summary("end sandboxes")
     .description(
       "Ends sandboxes, and returns when they are gone and verified so. Exits with 3 where one, or the run, never was. --json: what was released, and what was not and why, in `results`.",
@@ -119,7 +120,7 @@ type Result = ({ sandbox: string } | { run: string }) & { released: number; erro
 export function addRenew(program: Command): void {
   program
     .command("renew")
-    .argument("<sandbox or run>")
+    .argument("<sandbox or run>", "its id; `ps` lists both")
     .summary("give a run more time")
     .description("Renews a run, and with it all its sandboxes; a sandbox's id stands for its run.")
     .option("--lease <duration>", "from now on; default 1h", parseLease)
