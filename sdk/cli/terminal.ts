@@ -1,7 +1,13 @@
 // `sandmesh shell`: this terminal, joined to one in a sandbox.
 import { spawnSync } from "node:child_process";
-import { ConflictError, InvalidRequestError, type Outcome } from "../../broker/contract/index.ts";
+import {
+  CanceledError,
+  ConflictError,
+  InvalidRequestError,
+  type Outcome,
+} from "../../broker/contract/index.ts";
 import { onAbort } from "../../broker/link/on-abort.ts";
+import { SourceError } from "../typescript/command/stdin.ts";
 import type { Terminal } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import { pause } from "../typescript/wire/pause.ts";
@@ -47,7 +53,7 @@ export async function openShell(
   const typing = pipeTyping(terminal, (text) => context.output.note(`\r${text}\r`));
   let outcome: Outcome | undefined;
   try {
-    ({ outcome } = await copyOutput(terminal.output, context));
+    ({ outcome } = await Promise.race([copyOutput(terminal.output, context), typing.failed]));
   } catch (error) {
     hangUp();
     throw error;
@@ -86,9 +92,15 @@ async function* typed(signal: AbortSignal): AsyncGenerator<Uint8Array, void, voi
   for (; !signal.aborted; await pause(END_AGAIN_MS, signal)) yield CTRL_D;
 }
 
+interface Typing {
+  /** Rejects where this process's input cannot be read. */
+  failed: Promise<never>;
+  stop(failed: boolean): void;
+}
+
 /** What is typed goes in. While the sandbox is away it waits, with what this process reads ahead and what the system keeps of
  * a terminal's or a pipe's input behind it. */
-function pipeTyping(terminal: Terminal, note: (text: string) => void): { stop(failed: boolean): void } {
+function pipeTyping(terminal: Terminal, note: (text: string) => void): Typing {
   const over = new AbortController();
   const { signal } = over;
   let waits = 0;
@@ -102,10 +114,13 @@ function pipeTyping(terminal: Terminal, note: (text: string) => void): { stop(fa
     }
     waits = 0;
   };
-  void (async () => {
+  const sendAll = async () => {
     for await (const part of typed(signal)) if (!signal.aborted) await send(part);
-  })();
+  };
+  const { promise: failed, reject } = Promise.withResolvers<never>();
+  sendAll().catch((cause) => reject(new CanceledError(new SourceError(cause).message)));
   return {
+    failed,
     stop(failed) {
       if (failed && waits > 0) note(notSent(waits));
       over.abort();

@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { onOneMesh } from "./one-mesh.ts";
-import { eventually, PROGRAM, ROOT, run } from "./program.ts";
+import { eventually, PROGRAM, PROGRAM_WORDS, ROOT, run } from "./program.ts";
 
 const here = onOneMesh();
 
@@ -321,6 +321,22 @@ describe("shell of a client that was killed", () => {
 });
 
 describe("shell without a terminal", () => {
+  test("and with an input that cannot be read: one line, 125, and nothing runs on", async () => {
+    const id = await here.acquired();
+    const line = `timeout 20 ${PROGRAM_WORDS} shell ${id} -- sleep 87 < /`;
+    const ran = await run(["sh", "-c", line], { env: { SANDMESH_HOME: here.home } });
+    expect(ran).toEqual({
+      code: 125,
+      stdout: "",
+      stderr: expect.stringMatching(/^sandmesh: canceled: .+\n$/),
+    });
+    await eventually(
+      "the end of what ran",
+      async () => (await here.sandmesh("exec", id, "--", "pgrep", "-fx", "sleep 87")).code === 1,
+    );
+    await here.sandmesh("release", id);
+  });
+
   test("ends where its input ends, also when that is at once, and needs no TERM", async () => {
     const id = await here.acquired();
     const nothing = await here.sandmeshWith({ env: { TERM: "" } }, "shell", id);
