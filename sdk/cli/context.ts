@@ -1,6 +1,7 @@
 // What every client command shares: the mesh, the output, and what becomes of errors.
 import type { Command } from "commander";
 import {
+  CanceledError,
   FileError,
   InvalidRequestError,
   NotFoundError,
@@ -51,9 +52,13 @@ export function hereOnly(command: Command): Command {
 }
 
 /** Prints an error as the program does: one line for people, `{"error": …}` on stdout with --json. */
-export function printError(error: SandmeshError, json: boolean): void {
+export function printError(
+  error: SandmeshError,
+  json: boolean,
+  said = `${error.code}: ${error.message}`,
+): void {
   if (json) process.stdout.write(`${jsonLine({ error: error.toWire() })}\n`);
-  process.stderr.write(`${red("sandmesh")}: ${error.code}: ${shown(error.message, "\n")}\n`);
+  process.stderr.write(`${red("sandmesh")}: ${shown(said, "\n")}\n`);
 }
 
 /** Runs one command of the program and sets its exit code: what `work` returns, or `failed` where it throws. */
@@ -84,8 +89,11 @@ export async function withMesh(
       await mesh.close();
     }
   } catch (thrown) {
-    const code = failedBy(thrown, globals.json, failed);
-    process.exitCode = abort.signal.aborted && code !== EXIT.brokenPipe ? EXIT.canceled : code;
+    const { aborted } = abort.signal;
+    // Who has pressed Ctrl-C knows by whom.
+    if (aborted && thrown instanceof CanceledError) printError(thrown, globals.json, "canceled");
+    else process.exitCode = failedBy(thrown, globals.json, failed);
+    if (aborted && process.exitCode !== EXIT.brokenPipe) process.exitCode = EXIT.canceled;
   } finally {
     if (abort.signal.aborted) await leave();
     for (const name of ENDING_SIGNALS) process.off(name, stop);

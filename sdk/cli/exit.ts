@@ -6,7 +6,7 @@ const AS_THE_COMMAND = ["run", "exec", "shell"];
 export const isAsTheCommand = (name: string): boolean => AS_THE_COMMAND.includes(name);
 
 const OF_THE_COMMAND =
-  "the command's own, 0 to 255; 128+n where signal n ended it, 124 on its time limit, 130 when canceled, 126 and 127 where it could not be run; 125 where sandmesh itself failed, or was used wrongly, with one line on stderr. A command may end with these numbers, too: --outcome FILE (and --json) tells for certain (`shell` has neither).";
+  "the command's own, 0 to 255; 128+n where signal n ended it, 124 on its time limit, 130 where Ctrl-C, SIGTERM or a closed terminal canceled it, 126 and 127 where it could not be run; 125 where sandmesh itself failed, or was used wrongly, with one line on stderr. A command may end with these numbers, too: --outcome FILE (and --json) tells for certain (`shell` has neither).";
 /** What 3 is of those that can end with it. */
 const NOT_FOUND: Partial<Record<string, string>> = {
   cp: "no such sandbox",
@@ -24,7 +24,7 @@ function ofAllElse(notFound: string | undefined, canceled: boolean): string {
   const codes = [
     "0 done, 1 failed (also where the output cannot be written), 2 wrong usage",
     ...(notFound === undefined ? [] : [`3 ${notFound}`]),
-    ...(canceled ? ["130 canceled"] : []),
+    ...(canceled ? ["130 canceled (by Ctrl-C, SIGTERM or a closed terminal)"] : []),
   ];
   return `${codes.join(", ")}; 141 where the reader of the output has gone.`;
 }

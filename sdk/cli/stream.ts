@@ -5,10 +5,12 @@ import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import {
   InvalidRequestError,
+  newUuidV7,
   type Outcome,
   outcomeSentence,
   shellStatus,
 } from "../../broker/contract/index.ts";
+import { whenAborted } from "../../broker/link/on-abort.ts";
 import { localErrors } from "../typescript/files/local-errors.ts";
 import { writeText } from "../typescript/files/local-write.ts";
 import type { CommandEnd, CommandOptions, CommandStream, ExecResult, Sandbox } from "../typescript/mod.ts";
@@ -42,6 +44,9 @@ export interface RunFlags {
   outcome?: string;
 }
 
+/** A canceled command has a second from SIGTERM to SIGKILL; a sandbox that does not tell its end within this is away. */
+const CANCELED_MS = 5000;
+
 /** Runs a command, streams it, and gives the exit code for this process. With --json: one line with all of it. */
 export async function runCommand(
   context: Context,
@@ -61,9 +66,37 @@ export async function runCommand(
     const end = await copyOutput(box.stream(command, options), context);
     return report(end.outcome, flags, context);
   }
-  const result = await box.exec(command, options);
-  await context.output.result(jsonOf(result), "");
-  return report(result.outcome, flags, context);
+  const result = await untilCanceled(box, command, options, signal);
+  // Of what was canceled the end is still told, to who takes it.
+  const telling = signal.aborted ? AbortSignal.timeout(CANCELED_MS) : signal;
+  await write("stdout", `${jsonLine(jsonOf(result))}\n`, telling);
+  return report(result.outcome, flags, { ...context, signal: telling });
+}
+
+/** As `exec`; but where the signal aborts, the command is canceled and its result waited for, with what it wrote until then.
+ * Throws CanceledError where there is none, as of one that had not been taken yet. */
+async function untilCanceled(
+  box: Sandbox,
+  command: string | string[],
+  options: CommandOptions,
+  signal: AbortSignal,
+): Promise<ExecResult> {
+  const id = newUuidV7();
+  const over = new AbortController();
+  let late: ReturnType<typeof setTimeout> | undefined;
+  const unhear = whenAborted(signal, () => {
+    late = setTimeout(() => over.abort(), CANCELED_MS);
+    box
+      .command(id)
+      .cancel({ signal: over.signal })
+      .catch(() => over.abort());
+  });
+  try {
+    return await box.exec(command, { ...options, id, signal: over.signal });
+  } finally {
+    clearTimeout(late);
+    unhear();
+  }
 }
 
 /** A command's result as `--json` prints it. */

@@ -267,6 +267,35 @@ describe("a sandbox that is kept", () => {
     await here.sandmesh("release", id);
   });
 
+  test.each(["SIGINT", "SIGTERM"] as const)(
+    "with --json a command that %s ends is told as canceled, with what it wrote until then",
+    async (signal) => {
+      const id = await here.acquired();
+      const outcome = join(here.scratch, `${signal}.json`);
+      const line = "echo so far; touch /tmp/written; sleep 600";
+      const child = Bun.spawn([...PROGRAM, "--json", "exec", "--outcome", outcome, id, "--", line], {
+        env: { ...process.env, SANDMESH_HOME: here.home },
+        stdio: ["ignore", "pipe", "pipe"],
+        timeout: 30_000,
+      });
+      await eventually(
+        "it has written",
+        async () => (await here.sandmesh("exec", id, "--", "test -e /tmp/written")).code === 0,
+      );
+      child.kill(signal);
+      const [stdout, stderr] = await Promise.all([
+        new Response(child.stdout).text(),
+        new Response(child.stderr).text(),
+      ]);
+      expect([await child.exited, stderr]).toEqual([130, ""]);
+      const told = { sandbox: id, outcome: { type: "canceled" }, stdout: "so far\n", stderr: "" };
+      expect(JSON.parse(stdout)).toMatchObject(told);
+      expect(JSON.parse(await Bun.file(outcome).text())).toMatchObject({ type: "canceled" });
+      expect((await here.sandmesh("logs", "-l", id)).stdout).not.toContain("running");
+      await here.sandmesh("release", id);
+    },
+  );
+
   test("a detached command's output is there afterwards, and can be followed", async () => {
     const id = await here.acquired();
     const command = (

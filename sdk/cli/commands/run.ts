@@ -17,7 +17,7 @@ const WORDS_HELP =
 const SESSION_HELP =
   "--session: one word is a line for its shell as it is; of several each is quoted where it needs it, so that it arrives as it is, and aliases and functions are found. --env and --workdir hold for that line alone, which runs in a subshell: what it changes does not last. There is no --user: the shell is the sandbox's user's.";
 const JSON_HELP =
-  "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8. Of each stream at most 8 MiB are kept, and `truncated` is true where there was more; without --json all of it is streamed.";
+  "--json: one line with sandbox, id, outcome, stdout, stderr, truncated, duration_ms; stdout_base64 and stderr_base64 beside them where the bytes are no UTF-8; also after Ctrl-C, of what was written by then. Of each stream at most 8 MiB are kept, and `truncated` is true where there was more; without --json all of it is streamed.";
 
 function addCommandOptions(command: Command, ...help: string[]): Command {
   return addNotes(passWordsOn(command, 1), [WORDS_HELP, ...help, JSON_HELP].join("\n\n"))
