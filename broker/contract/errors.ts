@@ -46,19 +46,20 @@ export abstract class SandmeshError extends Error {
   abstract readonly code: string;
   /** Whether the same request, sent again later, can succeed without anyone changing anything. */
   abstract readonly retryable: boolean;
-  readonly field: string | undefined;
-  readonly sandbox: string | undefined;
-  readonly reason: string | undefined;
-  readonly started: Started | undefined;
+  // Declared alone: what is not known is no property, which an uncaught error's print would show.
+  declare readonly field: string | undefined;
+  declare readonly sandbox: string | undefined;
+  declare readonly reason: string | undefined;
+  declare readonly started: Started | undefined;
 
   constructor(message: string, detail: ErrorDetail = {}) {
     super(shortened(message), detail.cause === undefined ? undefined : { cause: detail.cause });
     // A bundler that puts two scopes into one file tells classes of one name apart by a number.
     this.name = new.target.name.replace(/\d+$/, "");
-    this.field = detail.field;
-    this.sandbox = detail.sandbox;
-    this.reason = detail.reason;
-    this.started = detail.started;
+    if (detail.field !== undefined) this.field = detail.field;
+    if (detail.sandbox !== undefined) this.sandbox = detail.sandbox;
+    if (detail.reason !== undefined) this.reason = detail.reason;
+    if (detail.started !== undefined) this.started = detail.started;
   }
 
   /** This error as an answer carries it. The cause and the stack stay here. */
