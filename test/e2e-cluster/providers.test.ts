@@ -3,6 +3,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { loadTrajectories } from "../../deploy/replay/trajectory.ts";
 import type { Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
+import { inMusl } from "../cluster/needs.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { kubectl, PULL_POLICY, podsOf, REAL_NODE } from "./cluster.ts";
@@ -119,11 +120,12 @@ describe("where everything is restricted, without root and on a root that cannot
     mesh.acquire({ image, provider: "init", user: "1000:1000", timeout: "2m" });
 
   // Of busybox's, 37 of 100 call bash itself, programs that it has not, or have bash's own words and options of GNU's programs.
-  for (const [what, image, shell, least] of [
-    ["a Debian image", IMAGES.debian, "/bin/bash", 0.1],
-    ["busybox", IMAGES.busybox, "sh", 0.45],
+  for (const [what, image, shell, least, on] of [
+    ["a Debian image", IMAGES.debian, "/bin/bash", 0.1, test],
+    ["busybox", IMAGES.busybox, "sh", 0.45, test],
+    ["busybox linked to musl", IMAGES.musl, "sh", 0.45, inMusl()],
   ] as const) {
-    test(`recorded commands go as recorded on ${what}`, async () => {
+    on(`recorded commands go as recorded on ${what}`, async () => {
       const some = plain(await loadTrajectories(), false);
       await using box = await acquire(image);
       const replayed: Replayed[] = [];

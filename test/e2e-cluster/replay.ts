@@ -34,7 +34,7 @@ export async function replayBy(shell: string, box: Sandbox, trajectory: Trajecto
 /** Images of which each has one program and no shell, and how that program says "on". */
 export const WITHOUT_SHELL = [
   [IMAGES.scratch, ["/echo", "on"]],
-  [IMAGES.musl, ["/say", "on"]],
+  [IMAGES.muslProgram, ["/say", "on"]],
 ] as const;
 
 /** In a word what became of each step. */

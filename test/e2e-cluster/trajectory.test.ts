@@ -6,7 +6,7 @@ import { parseMetrics, reading } from "../../pool/http/testing.ts";
 import { errorOf } from "../../pool/testing/errors.ts";
 import { ImageError, type Mesh, SandboxLostError } from "../../sdk/typescript/mod.ts";
 import { lines } from "../bench/lines.ts";
-import { FOREIGN, needing } from "../cluster/needs.ts";
+import { FOREIGN, inMusl, needing } from "../cluster/needs.ts";
 import { eventually } from "../e2e/program.ts";
 import { IMAGES } from "../images/kubernetes.ts";
 import { inCheckout, kubectl, processesOf } from "./cluster.ts";
@@ -69,9 +69,24 @@ test("an image of one static program and nothing else", async () => {
   await box.release();
 });
 
-test("an image whose only libc is musl", async () => {
-  await using box = await mesh.acquire({ image: IMAGES.musl });
+test("an image of one program linked to musl", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.muslProgram });
   expect((await box.exec(["/say", "from", "musl"])).stdout.text).toBe("from musl\n");
+  await box.release();
+});
+
+inMusl()("an image whose only libc is musl: its shell, a session in it, and its users", async () => {
+  await using box = await mesh.acquire({ image: IMAGES.musl });
+  const said = await box.exec(
+    "grep -o '/lib/ld-musl.*' /proc/$$/maps | sort -u; find /lib -name 'libc*'; id -un",
+  );
+  expect(said.stdout.text).toMatch(/^\/lib\/ld-musl-\w+\.so\.1\nroot\n$/);
+  const shell = await box.shell({ shell: "sh" });
+  await shell.exec("N=7; cd /home/agent");
+  expect((await shell.exec("echo $N $(pwd)")).stdout.text).toBe("7 /home/agent\n");
+  expect((await box.exec("id -un; touch /tmp/a && echo made", { user: "agent" })).stdout.text).toBe(
+    "agent\nmade\n",
+  );
   await box.release();
 });
 
@@ -95,19 +110,24 @@ test("recorded trajectories of agents, side by side in pods of a Debian image, g
   expect(differs.length / verdicts.length, differs.join("\n")).toBeLessThan(0.1);
 });
 
-test("of the same commands most go as recorded by busybox's shell and programs, too", async () => {
-  const some = plain(await loadTrajectories(), true).filter((_, i) => i % 16 === 5);
-  await using run = mesh.run();
-  const replayed = await Promise.all(
-    some.map(async (trajectory) => {
-      const box = await run.acquire({ image: IMAGES.busybox, timeout: "2m" });
-      return await replayBy("sh", box, trajectory);
-    }),
-  );
-  const { share, which } = differing(replayed.flat());
-  // bash's own words, and options of GNU's programs: 14 of those 49 whose recorded exit is known.
-  expect(share, which).toBeLessThan(0.3);
-});
+for (const [what, image, on] of [
+  ["busybox's shell and programs", IMAGES.busybox, test],
+  ["those of busybox linked to musl", IMAGES.musl, inMusl()],
+] as const) {
+  on(`of the same commands most go as recorded by ${what}, too`, async () => {
+    const some = plain(await loadTrajectories(), true).filter((_, i) => i % 16 === 5);
+    await using run = mesh.run();
+    const replayed = await Promise.all(
+      some.map(async (trajectory) => {
+        const box = await run.acquire({ image, timeout: "2m" });
+        return await replayBy("sh", box, trajectory);
+      }),
+    );
+    const { share, which } = differing(replayed.flat());
+    // bash's own words, and options of GNU's programs: 14 of those 49 whose recorded exit is known, in both.
+    expect(share, which).toBeLessThan(0.3);
+  });
+}
 
 test("an image without a shell says so of each command, and goes on", async () => {
   const [trajectory] = plain(await loadTrajectories(), false);

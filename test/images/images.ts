@@ -30,23 +30,30 @@ export const HOSTILE_ENV = {
   LC_ALL: "xx_XX.NONE",
 };
 
-/** The smallest useful root file system: busybox and two users. */
-export async function busyboxEntries(): Promise<Entry[]> {
+/** What programs want beside them: homes, /tmp, and two users. */
+export function baseEntries(): Entry[] {
   const folders = ["bin", "etc", "root", "home", "home/agent", "tmp"];
   return [
     ...folders.map((name): Entry => ({ name, type: "directory", mode: name === "tmp" ? 0o1777 : 0o755 })),
-    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
-    ...APPLETS.split(" ").map(
-      (name): Entry => ({ name: `bin/${name}`, type: "symlink", linkname: "busybox" }),
-    ),
     { name: "etc/passwd", content: PASSWD },
     { name: "etc/group", content: GROUP },
   ];
 }
 
-/** A root file system folder of nothing but busybox. */
-export async function makeBusyboxRoot(folder: string): Promise<string> {
-  for (const entry of await busyboxEntries()) {
+/** The smallest useful root file system: busybox and two users. */
+export async function busyboxEntries(): Promise<Entry[]> {
+  return [
+    ...baseEntries(),
+    { name: "bin/busybox", content: await readFile(BUSYBOX), mode: 0o755 },
+    ...APPLETS.split(" ").map(
+      (name): Entry => ({ name: `bin/${name}`, type: "symlink", linkname: "busybox" }),
+    ),
+  ];
+}
+
+/** Those as files in that folder. */
+export async function makeRoot(folder: string, entries: Entry[]): Promise<void> {
+  for (const entry of entries) {
     const path = join(folder, entry.name);
     await mkdir(dirname(path), { recursive: true });
     if (entry.type === "directory") await mkdir(path, { recursive: true });
@@ -55,27 +62,11 @@ export async function makeBusyboxRoot(folder: string): Promise<string> {
     else await writeFile(path, entry.content ?? "");
     if (entry.mode !== undefined && entry.type !== "symlink") await chmod(path, entry.mode);
   }
-  return folder;
 }
 
-const MUSL_PROGRAM = `#include <stdio.h>
-int main(int argc, char **argv) {
-  for (int i = 1; i < argc; i++) printf("%s%s", i > 1 ? " " : "", argv[i]);
-  putchar('\\n');
-  return fflush(stdout) == 0 ? 0 : 1;
-}
-`;
-
-/** A root file system whose only libc is musl: the program /say, linked to it, and the loader; no shell. Needs Debian's
- * package musl-tools. */
-export async function makeMuslRoot(folder: string): Promise<string> {
-  const source = `${folder}.c`;
-  for (const name of ["lib", "etc"]) await mkdir(join(folder, name), { recursive: true });
-  await writeFile(source, MUSL_PROGRAM);
-  const built = Bun.spawnSync(["musl-gcc", "-Os", "-s", "-o", join(folder, "say"), source]);
-  if (built.exitCode !== 0) throw new Error(`musl-gcc: ${built.stderr.toString()}`);
-  const machine = process.arch === "arm64" ? "aarch64" : "x86_64";
-  await copyFile(`/lib/ld-musl-${machine}.so.1`, join(folder, `lib/ld-musl-${machine}.so.1`));
+/** A root file system folder of nothing but busybox. */
+export async function makeBusyboxRoot(folder: string): Promise<string> {
+  await makeRoot(folder, await busyboxEntries());
   return folder;
 }
 

@@ -2,15 +2,17 @@
 //
 //   bun test/images/kubernetes.ts [--debian]                 imports them into the cluster of test/cluster/up
 //   bun test/images/kubernetes.ts [--debian] --to FOLDER     puts docker archives there, for another cluster's nodes
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rename, rm } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { buildDaemon } from "../../agent/build.ts";
 import { findServerBinary } from "../../broker/server/index.ts";
+import type { ImageParts } from "../../deploy/kubernetes/archive.ts";
 import { buildImages } from "../../deploy/kubernetes/images.ts";
 import { CLUSTER_DIR } from "../cluster/programs.ts";
-import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive, makeMuslRoot } from "./images.ts";
+import { BUSYBOX, busyboxEntries, type Entry, makeDockerArchive } from "./images.ts";
+import { lackOfMusl, makeMuslProgramRoot, makeMuslRoot } from "./musl.ts";
 
 /** Another one where they are pushed to a registry, for a cluster whose nodes cannot be reached. */
 const REGISTRY = process.env.SANDMESH_TEST_REGISTRY ?? "sandmesh.test";
@@ -22,8 +24,10 @@ export const IMAGES = {
   user: `${REGISTRY}/user:1`,
   /** One static program, /echo: no shell, no folders. */
   scratch: `${REGISTRY}/scratch:1`,
-  /** One program linked to musl, and its loader: no shell. */
+  /** Shell and programs linked to musl, as Alpine's are; not where these could not be built. */
   musl: `${REGISTRY}/musl:1`,
+  /** One program linked to musl, and its loader: no shell. */
+  muslProgram: `${REGISTRY}/musl-program:1`,
   debian: `${REGISTRY}/debian:1`,
   nats: `${REGISTRY}/nats:1`,
 } as const;
@@ -44,9 +48,12 @@ async function run(argv: string[]): Promise<void> {
 async function entriesOf(folder: string): Promise<Entry[]> {
   const entries: Entry[] = [];
   for (const name of await readdir(folder, { recursive: true })) {
-    const { mode } = await stat(join(folder, name));
-    if ((await stat(join(folder, name))).isDirectory()) entries.push({ name, type: "directory" });
-    else entries.push({ name, content: await readFile(join(folder, name)), mode: mode & 0o777 });
+    const path = join(folder, name);
+    const found = await lstat(path);
+    const mode = found.mode & 0o7777;
+    if (found.isDirectory()) entries.push({ name, type: "directory", mode });
+    else if (found.isSymbolicLink()) entries.push({ name, type: "symlink", linkname: await readlink(path) });
+    else entries.push({ name, content: await readFile(path), mode });
   }
   return entries;
 }
@@ -61,24 +68,36 @@ async function daemonEntries(): Promise<Entry[]> {
   ];
 }
 
+/** Nothing where it cannot be had on a user's machine: its tests are skipped there. */
+async function muslParts(folder: string): Promise<{ musl?: ImageParts }> {
+  const lack = lackOfMusl({ build: true });
+  if (lack !== undefined) {
+    process.stderr.write(`no image ${IMAGES.musl}: ${lack}\n`);
+    return {};
+  }
+  return { musl: { layers: [await entriesOf(await makeMuslRoot(join(folder, "musl")))] } };
+}
+
 async function archives(folder: string): Promise<string[]> {
   const busybox = await busyboxEntries();
   const echo: Entry = { name: "echo", content: await readFile(BUSYBOX), mode: 0o755 };
   const config = { Env: ["PATH=/bin", "FROM_IMAGE=kept"], WorkingDir: "/home/agent" };
-  const parts = {
+  const parts: Partial<Record<keyof typeof IMAGES, ImageParts>> = {
     daemon: { layers: [await daemonEntries()] },
     busybox: { layers: [busybox], config },
     user: { layers: [busybox], config: { ...config, User: "1000" } },
     scratch: { layers: [[echo]] },
-    musl: { layers: [await entriesOf(await makeMuslRoot(join(folder, "musl")))] },
+    ...(await muslParts(folder)),
+    muslProgram: { layers: [await entriesOf(await makeMuslProgramRoot(join(folder, "musl-program")))] },
     nats: {
       layers: [[{ name: "nats-server", content: await readFile(await findServerBinary()), mode: 0o755 }]],
       config: { Entrypoint: ["/nats-server"] },
     },
   };
   const made: string[] = [];
-  for (const name of ["daemon", "busybox", "user", "scratch", "musl", "nats"] as const) {
-    made.push(await makeDockerArchive(join(folder, `${name}.tar`), parts[name], IMAGES[name]));
+  for (const name of Object.keys(IMAGES) as (keyof typeof IMAGES)[]) {
+    const of = parts[name];
+    if (of !== undefined) made.push(await makeDockerArchive(join(folder, `${name}.tar`), of, IMAGES[name]));
   }
   return made;
 }

@@ -9,10 +9,10 @@ import {
   busyboxEntries,
   HOSTILE_ENV,
   makeBusyboxRoot,
-  makeMuslRoot,
   makeOciLayout,
   makeStaticRoot,
 } from "../../images/images.ts";
+import { lackOfMusl, makeMuslProgramRoot, makeMuslRoot } from "../../images/musl.ts";
 
 setDefaultTimeout(60_000);
 
@@ -25,6 +25,8 @@ interface Kind {
   shell: boolean;
   /** The uid that commands run as. */
   uid?: number;
+  /** Why it cannot be made on this machine. */
+  lack?: string | undefined;
 }
 
 const busybox = async (path: string, more: Partial<SpecOptions> = {}): Promise<SpecOptions> => ({
@@ -42,8 +44,15 @@ const KINDS: Kind[] = [
   },
   { what: "nothing but busybox", make: busybox, argv: BUSYBOX_ECHO, shell: true },
   {
-    what: "musl as its only libc, no shell",
+    what: "musl as its only libc, for its shell and programs",
     make: async (path) => ({ image: await makeMuslRoot(path) }),
+    argv: ["/say", "a  b", "é"],
+    shell: true,
+    lack: lackOfMusl(),
+  },
+  {
+    what: "musl as its only libc, no shell",
+    make: async (path) => ({ image: await makeMuslProgramRoot(path) }),
     argv: ["/say", "a  b", "é"],
     shell: false,
   },
@@ -112,17 +121,25 @@ describe.if(process.getuid?.() === 0)("an image with", () => {
     expect(Object.entries(left ?? {}).filter(([, count]) => Number(count) > 0)).toEqual([]);
   });
 
-  test.each(KINDS.map((kind, i) => [kind.what, kind, i] as const))("%s", async (_, kind, i) => {
+  const can = KINDS.filter(({ lack }) => lack === undefined);
+  test.each(can.map((kind, i) => [kind.what, kind, i] as const))("%s", async (_, kind, i) => {
     await using box = await mesh.acquire(await kind.make(join(folder, `image-${i}`)));
     const said = await box.exec(kind.argv);
     expect([said.outcome, said.stdout.text]).toEqual([{ type: "exited", code: 0 }, "a  b é\n"]);
     await shellLine(box, kind.shell);
+    if (kind.shell) {
+      await session(box);
+      await terminal(box);
+    }
     const missing = await box.exec(["/no/such/program"]);
     expect(missing.outcome).toMatchObject({ type: "not_started", reason: "no_such_program" });
     await files(box);
     const info = await box.info();
     expect([info.uid, info.shells.length > 0]).toEqual([kind.uid ?? 0, kind.shell]);
   });
+
+  for (const { what, lack } of KINDS)
+    if (lack !== undefined) test.skip(`${what}: skipped, ${lack}`, () => {});
 
   test("a command beyond 64 MiB is told as killed for memory, and the daemon lives", async () => {
     await using box = await mesh.acquire(await busybox(join(folder, "image-oom"), { memory: "64MiB" }));
@@ -141,6 +158,22 @@ async function shellLine(box: Sandbox, has: boolean): Promise<void> {
   const line = await box.exec("echo $((6 * 7)); exit 3");
   if (has) expect([line.outcome, line.stdout.text]).toEqual([{ type: "exited", code: 3 }, "42\n"]);
   else expect(line.outcome).toMatchObject({ type: "not_started", reason: "no_shell" });
+}
+
+async function session(box: Sandbox): Promise<void> {
+  const shell = await box.shell({ shell: "sh" });
+  await shell.exec("N=7; f() { echo $((N * 6)); }; cd /tmp");
+  expect((await shell.exec("f; pwd")).stdout.text).toBe("42\n/tmp\n");
+  await shell.close();
+}
+
+async function terminal(box: Sandbox): Promise<void> {
+  await using opened = await box.terminal({ command: "[ -t 0 ] && read -r word && echo typed $word" });
+  await opened.write("there\r");
+  const seen: Uint8Array[] = [];
+  for await (const { data } of opened.output) seen.push(data);
+  expect(Buffer.concat(seen).toString()).toContain("typed there\r\n");
+  expect((await opened.end).outcome).toEqual({ type: "exited", code: 0 });
 }
 
 async function files(box: Sandbox): Promise<void> {
