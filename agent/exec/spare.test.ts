@@ -14,6 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { newUuidV7, signalName } from "../../broker/contract/index.ts";
+import { muslBusybox } from "../../test/images/musl.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import { Commands } from "./exec.ts";
@@ -34,6 +35,7 @@ const SHELLS: Shell[] = [
   { name: "bash", argv: ["/bin/bash"] },
   { name: "dash", argv: ["/bin/dash"] },
   { name: "busybox", argv: ["/usr/bin/busybox", "sh"] },
+  { name: "busybox, linked to musl", argv: [muslBusybox(), "sh"] },
 ].filter(({ argv }) => Bun.file(argv[0] ?? "").size > 0);
 /** A line longer than a spare takes gets a process of its own. */
 const SPARE_LINE_BYTES = 3_955;

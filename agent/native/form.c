@@ -48,7 +48,7 @@ void look_at(const char *path, struct watched *w) {
   w->changed_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
 }
 
-/** Notes how a file is; 0 where it may have changed since the shell has begun to use it. */
+/** Notes how a file is; 0 where it may have changed since the shell has begun to use it. A loader's own may be missing. */
 int spare_watch(struct spare *s, const char *path) {
   for (int i = 0; i < s->nwatched; i++)
     if (!strcmp(s->watched[i].path, path)) return 1;
@@ -56,7 +56,8 @@ int spare_watch(struct spare *s, const char *path) {
   struct watched *w = &s->watched[s->nwatched++];
   if (!(w->path = strdup(path))) return 0;
   look_at(path, w);
-  return w->inode ? w->changed_ns < s->made_at_ns : !strncmp(path, "/etc/ld.so.", 11);
+  if (w->inode) return w->changed_ns < s->made_at_ns;
+  return !strncmp(path, "/etc/ld.so.", 11) || !strncmp(path, "/etc/ld-musl-", 13);
 }
 
 /** Whether it is alive, and nothing has changed since that it was made of. */

@@ -95,7 +95,7 @@ static uint64_t room(struct traced *t, uint64_t head) {
   return 0;
 }
 
-/** Its addresses as the kernel has them; a shell that has moved its heap before its first instruction is not known. */
+/** Its addresses as the kernel has them, but for its heap's end, where that is another than the beginning. */
 static int layout(pid_t pid, struct prctl_mm_map *map) {
   char text[2048];
   uint64_t f[52] = {0};
@@ -120,14 +120,16 @@ static int layout(pid_t pid, struct prctl_mm_map *map) {
   return at && f[51];
 }
 
-/** What must still be as it is when the shell is used: the files that it has mapped, and what the loader has looked at. */
-static int note_files(struct spare *s, char *maps) {
+/** What must still be as it is when the shell is used: the files that it has mapped, and what glibc's loader, or musl's, has
+ * looked at. And where its heap ends, which musl's loader has begun, by whole pages. */
+static int note_maps(struct spare *s, char *maps) {
   for (char *line = strtok(maps, "\n"); line; line = strtok(NULL, "\n")) {
-    char *path = strchr(line, '/');
-    if (strstr(line, "[heap]")) return 0;
+    char *path = strchr(line, '/'), *end = strchr(line, '-');
+    if (strstr(line, "[heap]") && end) s->map.brk = strtoull(end + 1, NULL, 16);
     if (path && !spare_watch(s, path)) return 0;
   }
-  return spare_watch(s, "/etc/ld.so.cache") && spare_watch(s, "/etc/ld.so.preload");
+  return spare_watch(s, "/etc/ld.so.cache") && spare_watch(s, "/etc/ld.so.preload") &&
+         spare_watch(s, "/etc/ld-musl-x86_64.path");
 }
 
 /** What the kernel has told a program at its exec: where it begins, and where its headers and its loader are. */
@@ -201,7 +203,7 @@ static int park(struct spare *s, struct traced *t, char **argv) {
   if (n < 2) return 0;
   d.name[n - 1] = 0;
   if (!run_to(s, t, o.entry, &r)) return 0;
-  if (!layout(t->pid, &s->map) || slurp(t->pid, "maps", maps, sizeof maps) < 0 || !note_files(s, maps)) return 0;
+  if (!layout(t->pid, &s->map) || slurp(t->pid, "maps", maps, sizeof maps) < 0 || !note_maps(s, maps)) return 0;
   uint64_t marker = s->map.env_end - MARKER_LENGTH - 1, line = at[s->like->argc - 1];
   if (!same(t, marker, NO_MARKER) || line + SPARE_LINE > s->map.env_start) return 0;
   uint64_t where = room(t, o.headers - sizeof(Elf64_Ehdr));

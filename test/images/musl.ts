@@ -32,6 +32,10 @@ export function lackOfMusl({ build = false } = {}): string | undefined {
   }
 }
 
+/** The path of busybox linked to musl, whose loader this machine has; empty where it must be skipped. */
+export const muslBusybox = (): string =>
+  lackOfMusl() === undefined ? join(programs("--built"), "bin/busybox") : "";
+
 /** With the program /say and the loader, no shell. */
 export async function makeMuslProgramRoot(folder: string): Promise<string> {
   const source = `${folder}.c`;

@@ -97,6 +97,13 @@ const KINDS: Kind[] = [
       const maps = text((await daemon.exec({ shell: "cat /proc/$$/maps" })).stdout);
       expect(maps).toContain("/lib/ld-musl-");
       expect(maps).not.toContain("/sandmesh/");
+      if (process.arch !== "x64") return;
+      for (let i = 0; i < 2; i++) await daemon.exec({ shell: ":" });
+      await until("a shell stands ready", async () => {
+        const list = await daemon.exec({ argv: ["/bin/sh", "-c", "cat /proc/[0-9]*/comm"] });
+        return text(list.stdout).includes("sandmesh-spare\n");
+      });
+      expect(text((await daemon.exec({ shell: "echo $((6 * 7)) $0" })).stdout)).toBe("42 /bin/sh\n");
     },
   },
   { what: "musl, no shell", make: makeMuslProgramRoot, say: "/say", shell: false, writable: "/etc" },
