@@ -295,11 +295,11 @@ def _mount_paths_differ(volumes: list[dict[str, Any]]) -> None:
 
 
 _BELOW = "must be of the path below the folder: not absolute, and without the names `.` and `..`"
-_NOT_BELOW = re.compile(r"!*/|!*\.{1,2}(/|\Z)|.*/\.{1,2}(/|\Z)", re.DOTALL)
+_NOT_BELOW = re.compile(r"^!*/|(^!*|/)\.{1,2}(/|\Z)")
 
 
 def _below(pattern: str) -> None:
-    if _NOT_BELOW.match(pattern):
+    if _NOT_BELOW.search(pattern):
         raise Bad(_BELOW)
 
 
