@@ -1,7 +1,7 @@
 // `bash test/bench/burst [--json] [N [CLIENTS]] [--placement scheduler|direct] [--rounds R] [--end kill|exit] [--once]
 // [--no-plain]`: N sandboxes at once, by CLIENTS processes, on a real API server and scheduler. Each round is plain pods, plain
 // pods with daemons twice, and ours twice, cold and warm; in the rounds by turns the clients are killed at the end, or leave
-// orderly, or do what --end says in all. What is told is the mean over the rounds.   For numbers where each takes minutes:
+// orderly, or do what --end says in all. What is told is the mean over the rounds. For numbers where each takes minutes:
 // --once, no second bursts; --no-plain, none of pods without daemons.
 
 import { progress, round } from "./bench.ts";
@@ -61,6 +61,11 @@ const ifAny = (values: readonly number[], of: (values: readonly number[]) => num
 const cpuOf = (bursts: readonly { cpu: Cpu }[]): number =>
   sum(bursts.flatMap(({ cpu }) => Object.values(cpu)));
 
+/** The same of the cluster's own programs: what decides where pool, daemons and clients have cores of their own. */
+const CLUSTERS_OWN = ["apiserver", "etcd", "scheduler", "controller-manager", "kwok"];
+const clusterCpuOf = (bursts: readonly { cpu: Cpu }[]): number =>
+  sum(bursts.flatMap(({ cpu }) => CLUSTERS_OWN.map((name) => cpu[name] ?? 0)));
+
 /** Ours by the wired floor, and by that with a first no-op in each, as ours have. */
 function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly WiredFloor[]) {
   const used = wired.map((each) => each.used);
@@ -70,6 +75,7 @@ function ratios(ours: readonly { allS: number; cpu: Cpu }[], wired: readonly Wir
     ratio_used: round(secondsOf(ours) / secondsOf(used), 2),
     cpu_ratio: round(cpuOf(ours) / cpuOf(wired), 2),
     cpu_ratio_used: round(cpuOf(ours) / cpuOf(used), 2),
+    cluster_cpu_ratio: round(clusterCpuOf(ours) / clusterCpuOf(wired), 2),
   };
 }
 
@@ -144,7 +150,9 @@ async function burst() {
     again_ratio_used: again?.ratio_used,
     again_cpu_ratio: again?.cpu_ratio,
     again_cpu_ratio_used: again?.cpu_ratio_used,
+    again_cluster_cpu_ratio: again?.cluster_cpu_ratio,
     cpu_ratio_plain: noPlain ? undefined : round(cpuOf(ours) / cpuOf(plain), 2),
+    cluster_cpu_ratio_plain: noPlain ? undefined : round(clusterCpuOf(ours) / clusterCpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
     again_cpu_s: oursAgain.at(-1)?.cpu,
     wired_cpu_s: wired.at(-1)?.cpu,

@@ -1,9 +1,9 @@
 // The floor under any exec daemon: posix_spawn a program with two pipes, read both to their end, wait for it.
 //
-//   floor COUNT CONCURRENCY PROGRAM [ARG…]    prints one line of JSON
+//   floor COUNT CONCURRENCY REST_MS PROGRAM [ARG…]    prints one line of JSON
 //
-// With CONCURRENCY 1 it measures each command's time; with more, that many threads share the count and the
-// throughput is what matters. Build: cc -O2 -static -pthread -o floor floor.c
+// With CONCURRENCY 1 it measures each command's time, REST_MS after the one before; with more, that many threads share
+// the count and the throughput is what matters. Build: cc -O2 -static -pthread -o floor floor.c
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 extern char **environ;
 static char **program;
-static long count;
+static long count, rest_ms;
 static atomic_long next_index;
 static double *took_ms;
 
@@ -77,6 +77,7 @@ static void *worker(void *unused) {
   for (;;) {
     long i = atomic_fetch_add(&next_index, 1);
     if (i >= count) return NULL;
+    if (rest_ms > 0) usleep(rest_ms * 1000);
     double began = now_ms();
     run_one();
     took_ms[i] = now_ms() - began;
@@ -89,12 +90,13 @@ static int by_size(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 4 || (count = atol(argv[1])) < 1) {
-    fprintf(stderr, "usage: floor COUNT CONCURRENCY PROGRAM [ARG...]\n");
+  if (argc < 5 || (count = atol(argv[1])) < 1) {
+    fprintf(stderr, "usage: floor COUNT CONCURRENCY REST_MS PROGRAM [ARG...]\n");
     return 2;
   }
   long concurrency = atol(argv[2]);
-  program = argv + 3;
+  rest_ms = atol(argv[3]);
+  program = argv + 4;
   took_ms = calloc(count, sizeof *took_ms);
   pthread_t threads[256];
   if (concurrency < 1 || concurrency > 256 || took_ms == NULL) return 2;

@@ -28,13 +28,13 @@ export async function installFloor(box: Sandbox): Promise<void> {
   await box.files.write(INSIDE, await buildFloor(), { mode: 0o755 });
 }
 
-/** Runs the floor inside the sandbox: `count` commands, `concurrency` at a time. */
+/** Runs the floor inside the sandbox: `count` commands, `concurrency` at a time, each after a rest. */
 export async function runFloor(
   box: Sandbox,
-  count: number,
-  concurrency: number,
   program: string[],
+  { count, concurrency = 1, restMs = 0 }: { count: number; concurrency?: number; restMs?: number },
 ): Promise<Floor> {
-  const result = await box.exec([INSIDE, String(count), String(concurrency), ...program], { check: true });
+  const counts = [count, concurrency, restMs].map(String);
+  const result = await box.exec([INSIDE, ...counts, ...program], { check: true });
   return v.parse(Floor, JSON.parse(result.stdout.text));
 }
