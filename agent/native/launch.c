@@ -96,9 +96,25 @@ static int take_limits(const struct request *r) {
   return 0;
 }
 
-/** Raw calls: glibc's would change the user of every thread of the daemon, whose memory this still is. */
+/** Whether this process is in all groups asked for. More of them than fit here count as none. */
+static int has_groups(const struct request *r) {
+  uint32_t own[256], main = syscall(SYS_getegid);
+  long count = syscall(SYS_getgroups, 256L, own);
+  for (int i = 0; i < r->ngroups; i++) {
+    int found = r->groups[i] == main;
+    for (long at = 0; at < count && !found; at++) found = own[at] == r->groups[i];
+    if (!found) return 0;
+  }
+  return 1;
+}
+
+/** Raw calls: glibc's would change the user of every thread of the daemon, whose memory this still is. A daemon that may not
+ * set groups (it is not root, or its user namespace denies it) still runs commands as the user that it is: with its own. */
 static int become_user(const struct request *r) {
-  if (syscall(SYS_setgroups, (long)r->ngroups, r->groups) < 0) return -1;
+  if (syscall(SYS_setgroups, (long)r->ngroups, r->groups) < 0) {
+    int why = errno;
+    if (why != EPERM || !has_groups(r)) return errno = why, -1;
+  }
   if (syscall(SYS_setresgid, r->gid, r->gid, r->gid) < 0) return -1;
   return syscall(SYS_setresuid, r->uid, r->uid, r->uid);
 }

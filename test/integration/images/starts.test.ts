@@ -117,6 +117,13 @@ const KINDS: Kind[] = [
     },
     user: "1000:1000",
     writable: "/home/agent",
+    async also(daemon) {
+      const id = { argv: ["/bin/id", "-u"] };
+      for (const user of ["agent", "1000:1000"])
+        expect(text((await daemon.exec({ ...id, user })).stdout)).toBe("1000\n");
+      const reason = "permission";
+      expect((await daemon.exec({ ...id, user: "root" })).outcome).toMatchObject({ reason });
+    },
   },
   {
     ...BUSYBOX,
