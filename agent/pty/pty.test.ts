@@ -1,5 +1,6 @@
 // Commands with a terminal.
 import { beforeAll, describe, expect, test } from "bun:test";
+import { rmSync } from "node:fs";
 import type { Commands } from "../exec/exec.ts";
 import { alive, begin, run, testCommands, until } from "../exec/testing.ts";
 
@@ -38,6 +39,46 @@ describe("a terminal", () => {
     await running.until("a42b");
     await running.command.stdin(bytes("exit 5\n"));
     expect((await running.ended).outcome).toEqual({ type: "exited", code: 5 });
+  });
+
+  test("has job control: Ctrl-Z stops what is in front, and it goes on behind the shell or in front again", async () => {
+    const running = begin(commands, { argv: ["bash", "--norc", "-i"], pty, env: { PS1: "prompt> " } });
+    await running.until("prompt> ");
+    const program = "sh -c 'echo begun=$$=; read line; echo got \"$line\"'\n";
+    await running.command.stdin(bytes(program));
+    await running.until("begun=");
+    await until("it reads", () => /begun=\d+=/.test(running.stdout().toString()));
+    const pid = Number(/begun=(\d+)=/.exec(running.stdout().toString())?.[1]);
+    const state = async () => (await Bun.file(`/proc/${pid}/stat`).text()).split(") ")[1]?.[0];
+    await running.command.stdin(bytes("\x1a"));
+    await until("it is stopped", async () => (await state()) === "T");
+    // Behind the shell it may not read, and is stopped for that again.
+    await running.command.stdin(bytes("bg; echo shell $((40 + 2))\n"));
+    await running.until("shell 42");
+    await until("it is stopped", async () => (await state()) === "T");
+    await running.command.stdin(bytes("fg\n"));
+    await until("it is in front", async () => (await state()) === "S");
+    await running.command.stdin(bytes("typed\n"));
+    await running.until("got typed");
+    await running.command.stdin(bytes("exit 5\n"));
+    expect((await running.ended).outcome).toEqual({ type: "exited", code: 5 });
+  });
+
+  test("serves a program of the whole screen: its keys, its size and a new one, and what it draws", async () => {
+    const file = `/tmp/pty-test-${process.pid}`;
+    const running = begin(commands, { argv: ["busybox", "vi", file], pty: { rows: 12, cols: 60 } });
+    // Its last line says where it is, on the terminal's last row.
+    await running.until(`\x1b[12;1H\x1b[K- ${file} 1/1`);
+    running.command.resize(20, 60);
+    await running.until(`\x1b[20;1H\x1b[K- ${file} 1/1`);
+    await running.command.stdin(bytes("ione\rtwo"));
+    await running.until("\x1b[2;1Htwo");
+    await running.command.stdin(bytes("\x1b"));
+    await running.until(`\x1b[K- ${file} [Modified] 2/2`);
+    await running.command.stdin(bytes("kdd:wq\r"));
+    expect((await running.ended).outcome).toEqual({ type: "exited", code: 0 });
+    expect(await Bun.file(file).text()).toBe("two\n");
+    rmSync(file);
   });
 
   test("tells the program of a new size", async () => {
