@@ -133,6 +133,37 @@ test("a network policy's name is a label's value, and the node's own network onl
   expect(made({ network: "host" }).spec).toMatchObject({ hostNetwork: true });
 });
 
+test("credentials for registries are the settings' and the spec's together, and none are named where there are none", () => {
+  const secretsOf = (spec: object, settings: object) => made(spec, settings).spec?.imagePullSecrets;
+  expect(secretsOf({ image_pull_secrets: ["a", "b"] }, { imagePullSecrets: ["ours"] })).toEqual([
+    { name: "ours" },
+    { name: "a" },
+    { name: "b" },
+  ]);
+  expect(secretsOf({}, {})).toBeUndefined();
+});
+
+test("the platform's runtime class, scheduler, priority and nodes are every pod's", () => {
+  const settings = {
+    runtimeClass: "gvisor",
+    schedulerName: "batch",
+    priorityClass: "low",
+    nodeSelector: { pool: "rl" },
+    tolerations: [{ key: "rl", operator: "Exists" }],
+    imagePullPolicy: "Always",
+  };
+  const pod = made({}, settings);
+  expect(pod.spec).toMatchObject({
+    runtimeClassName: "gvisor",
+    schedulerName: "batch",
+    priorityClassName: "low",
+    nodeSelector: { pool: "rl" },
+    tolerations: [{ key: "rl", operator: "Exists" }],
+  });
+  expect(main(pod)?.imagePullPolicy).toBe("Always");
+  expect(made().spec).not.toContainAnyKeys(["runtimeClassName", "schedulerName", "priorityClassName"]);
+});
+
 test("data volumes are read-only in each of their kinds", () => {
   const volumes = [
     { name: "a", source: "claim-1", mount_path: "/a" },
