@@ -67,10 +67,18 @@ export const PoolLimits = v.object({
     "After the pool's or the server's absence, for clients to renew and daemons to speak; what nobody renews is still gone 10 s after its lease",
   ),
   maxLifeMs: ms(24 * HOUR_MS, "No sandbox lives longer, whatever is asked for or renewed", 1_000),
-  removeTimeoutMs: ms(60_000, "One call to the provider's remove; then it is tried again"),
+  removeTimeoutMs: ms(
+    60_000,
+    "One call to the provider's remove, of several sandboxes since the last one of them that is gone; what is left is tried again, each alone",
+  ),
   removeRetryMinMs: ms(250, "First wait before a failed removal is tried again; it doubles"),
   removeRetryMaxMs: ms(30_000, "Longest wait between two tries; they never end"),
-  maxRemoving: count(64, 1, 10_000, "Calls to a provider's remove at once"),
+  maxRemoving: count(
+    1_000,
+    1,
+    100_000,
+    "Sandboxes under removal at once, each provider; an API server that ends 100 to 200 a second has some seconds of work in them, and more only wait there beyond their time limits",
+  ),
   releaseAnswerMs: ms(
     60_000,
     "A release that is not verified by then is answered with an error; the duty stays",

@@ -8,6 +8,7 @@ import { createSimulatedProvider } from "../provider/simulated/index.ts";
 import { openRecords } from "../records/jetstream.ts";
 import { type Pool, startPool } from "../service/pool.ts";
 import { Caller, QUICK, SHORT } from "../testing/mesh.ts";
+import { unheard } from "../testing/request.ts";
 import { meteredProvider, meteredRecords } from "./metered.ts";
 import { boundedWords, PoolMetrics } from "./metrics.ts";
 import { type HttpServer, serveHttp } from "./server.ts";
@@ -99,6 +100,24 @@ test("what holds a sandbox now is told, and a refusal by its code", async () => 
   expect(reading(samples, "sandmesh_pool_runs")).toBe(1);
   expect(reading(samples, "sandmesh_pool_errors_total", { code: "invalid_request" })).toBe(1);
   await ann.release({ sandbox });
+});
+
+test("several that are removed by one call are one call of the provider's, told at its end with the code of what failed", async () => {
+  const told: string[] = [];
+  const provider = meteredProvider(await createSimulatedProvider({ removeFails: 1 }), {
+    called: (_, call, result) => void told.push(`${call} ${result}`),
+    wrote: () => undefined,
+  });
+  const all = ["sb-one", "sb-two"].map((sandbox) => ({ sandbox, uid: undefined }));
+  const limit = AbortSignal.timeout(20_000);
+  for (const { sandbox } of all) await provider.create(unheard(sandbox, { image: "any" }), limit);
+  told.length = 0;
+  for (const outcome of ["rejected", "fulfilled"] as const) {
+    const ends = await Promise.allSettled(provider.removeMany?.(all, limit) ?? []);
+    expect(ends.map(({ status }) => status)).toEqual([outcome, outcome]);
+  }
+  await until("both calls", () => told.length > 1);
+  expect(told).toEqual(["remove_many provider_failed", "remove_many ok"]);
 });
 
 test("the README names every metric that there is, and no other", async () => {

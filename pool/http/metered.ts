@@ -27,6 +27,12 @@ async function timed<T>(work: Promise<T>, tell: (result: Result, ms: number) => 
   }
 }
 
+/** The end of the last one; throws the first error among them. */
+async function lastOf(all: readonly Promise<void>[]): Promise<void> {
+  const failed = (await Promise.allSettled(all)).find((each) => each.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
+}
+
 /** Whatever else the provider has is as it was. */
 export function meteredProvider(provider: Provider, meter: CallMeter): Provider {
   const tell = (call: ProviderCall) => (result: Result, ms: number) =>
@@ -38,7 +44,13 @@ export function meteredProvider(provider: Provider, meter: CallMeter): Provider 
     remove: (sandbox, uid, signal) => timed(provider.remove(sandbox, uid, signal), tell("remove")),
     ...(many === undefined
       ? {}
-      : { removeMany: (all, signal) => timed(many(all, signal), tell("remove_many")) }),
+      : {
+          removeMany: (all, signal) => {
+            const each = many(all, signal);
+            timed(lastOf(each), tell("remove_many")).catch(() => undefined);
+            return each;
+          },
+        }),
     list: (signal) => timed(provider.list(signal), tell("list")),
   };
   return new Proxy(provider, {

@@ -112,7 +112,7 @@ export class PoolMetrics implements Meter, CallMeter {
     now("sandmesh_pool_starting_sandboxes", "Not yet given to anyone", ({ starting }) => starting);
     now("sandmesh_pool_starting_limit", "How many that may be (maxBooting)", ({ maxBooting }) => maxBooting);
     now("sandmesh_pool_runs", "Runs that live", ({ runs }) => runs);
-    now("sandmesh_pool_removals_running", "Calls to remove under way", ({ removing }) => removing);
+    now("sandmesh_pool_removals_running", "Sandboxes under removal", ({ removing }) => removing);
     this.#gauge("sandmesh_pool_sandboxes", "Sandboxes in each state", ["state"], (gauge) => {
       for (const [state, count] of Object.entries(pool.counters.states)) gauge.set({ state }, count);
     });

@@ -44,6 +44,9 @@ export function describeProvider(name: string, makeHarness: () => Promise<Provid
       provider.create(harness.request(sandbox, spec, maxLifeMs), signal());
     const listed = async (sandbox: string) =>
       (await provider.list(signal())).filter((entry) => entry.sandbox === sandbox);
+    const removeAll = (all: readonly { sandbox: string; uid: string | undefined }[]) =>
+      provider.removeMany?.(all, signal()) ??
+      all.map(({ sandbox, uid }) => provider.remove(sandbox, uid, signal()));
     const nothingLeft = async () => expect(await harness.leftBehind()).toEqual([]);
     const failureOf = async (work: Promise<unknown>): Promise<unknown> =>
       work.then(
@@ -216,6 +219,28 @@ export function describeProvider(name: string, makeHarness: () => Promise<Provid
       expect(await provider.list(signal())).toHaveLength(32);
       await Promise.all(names.map((sandbox, i) => provider.remove(sandbox, made[i]?.uid, signal())));
       expect(await provider.list(signal())).toEqual([]);
+      await nothingLeft();
+    });
+
+    test("many removed together are answered for each, as if alone: what is there is gone by then, what never was is no fault, another's stays", async () => {
+      const names = Array.from({ length: 6 }, newName);
+      const made = await Promise.all(names.map((sandbox) => create(sandbox)));
+      const [kept = ""] = names;
+      const all = names.map((sandbox, i) => {
+        const uid = made[i]?.uid;
+        return { sandbox, uid: sandbox === kept ? `${uid}0` : uid };
+      });
+      all.push({ sandbox: newName(), uid: undefined });
+      for (const _ of ["once", "again"]) {
+        const answers = removeAll(all);
+        expect(answers).toHaveLength(all.length);
+        const thereAfter = answers.map(async (answer, i) => {
+          await answer;
+          return (await listed(all[i]?.sandbox ?? "")).map(({ sandbox }) => sandbox);
+        });
+        expect((await Promise.all(thereAfter)).flat()).toEqual([kept]);
+      }
+      await provider.remove(kept, undefined, signal());
       await nothingLeft();
     });
 

@@ -53,6 +53,8 @@ export type ProviderEvent =
 
 export interface Provider {
   readonly name: string;
+  /** Sandboxes that it removes at once, where these are fewer than the pool's `maxRemoving`. */
+  readonly maxRemoving?: number;
   /** Requests to the outside system behind it since the start, where it has one: sent, of these answered with "not
    * now", and without any answer. */
   readonly requests?: Readonly<Record<"sent" | "throttled" | "failed", number>>;
@@ -65,11 +67,12 @@ export interface Provider {
   /** Ends it and verifies it gone: processes, mounts, files, objects. Removing what is not there succeeds. With
    * `uid`, only if it still has that identity. */
   remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void>;
-  /** Removes all of a run, where the provider can do that in fewer calls; the default is one by one. */
+  /** Removes all of these, where the provider can do that in fewer calls; the default is one by one. Answers, and never
+   * throws, for each in their order, as `remove` would: as soon as that one is verified gone, or has failed. */
   removeMany?(
     sandboxes: readonly { sandbox: string; uid: string | undefined }[],
     signal: AbortSignal,
-  ): Promise<void>;
+  ): readonly Promise<void>[];
   /** All that there is, of this mesh, also what the pool does not know. */
   list(signal: AbortSignal): Promise<Listed[]>;
   /** Tells what happens, until the returned function is called. Events may be late, doubled or missing: `list` is

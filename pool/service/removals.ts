@@ -1,4 +1,4 @@
-// Calls to the providers' remove: so many at once, in batches where a provider can do that, each with a time limit.
+// Calls to the providers' remove: of each provider so many sandboxes at once, in batches where it can do that.
 import { ProviderError, type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
 import type { Provider } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
@@ -11,35 +11,91 @@ export interface Removal {
   done(failure: SandmeshError | undefined): void;
 }
 
-/** What one removeMany takes; bounded so that its time limit fits. */
-const MAX_BATCH = 256;
+export type Remover = Pick<Provider, "name" | "maxRemoving" | "remove" | "removeMany">;
 
-export class Removals {
-  readonly #core: Core;
-  readonly #waiting = new Map<Provider, Removal[]>();
-  /** By deadline key: gives up waiting for a call that takes too long. */
-  readonly #running = new Map<string, () => void>();
-  #calls = 0;
-  #scheduled = false;
+/** What one removeMany takes: as many as go into one request of Kubernetes', whose names make an address. */
+const MAX_BATCH = 100;
 
-  constructor(core: Core) {
-    this.#core = core;
+/** What waits for one provider, and how many are under way: one that hangs keeps no other's waiting. */
+class Lane {
+  readonly provider: Remover;
+  readonly #most: number;
+  readonly #first: Removal[] = [];
+  readonly #again: Removal[] = [];
+  #running = 0;
+  #runningAgain = 0;
+
+  constructor(provider: Remover, maxRemoving: number) {
+    this.provider = provider;
+    this.#most = Math.min(maxRemoving, provider.maxRemoving ?? maxRemoving);
   }
 
   get running(): number {
-    return this.#running.size;
+    return this.#running;
   }
 
-  add(provider: Provider, removal: Removal): void {
-    const waiting = this.#waiting.get(provider);
-    if (waiting === undefined) this.#waiting.set(provider, [removal]);
-    else waiting.push(removal);
+  add(removal: Removal): void {
+    (removal.alone ? this.#again : this.#first).push(removal);
+  }
+
+  /** What may begin now; empty where it has to wait. */
+  begin(): Removal[] {
+    const batch = this.#next();
+    this.#running += batch.length;
+    if (batch[0]?.alone === true) this.#runningAgain++;
+    return batch;
+  }
+
+  end({ alone }: Removal): void {
+    this.#running--;
+    if (alone) this.#runningAgain--;
+  }
+
+  #next(): Removal[] {
+    const free = this.#most - this.#running;
+    // However many cannot be removed: half of the places are for others.
+    if (free > 0 && this.#runningAgain < Math.max(1, this.#most >> 1) && this.#again.length > 0) {
+      return this.#again.splice(0, 1);
+    }
+    const full = this.provider.removeMany === undefined ? 1 : Math.min(MAX_BATCH, this.#most);
+    // Places are left one by one: whoever took each at once would send batches of one.
+    const size = Math.min(full, this.#first.length);
+    return size <= free ? this.#first.splice(0, size) : [];
+  }
+}
+
+export class Removals {
+  readonly #core: Pick<Core, "limits" | "deadlines" | "now">;
+  readonly #lanes = new Map<Remover, Lane>();
+  /** By deadline key: gives up waiting for what a call has not told of. */
+  readonly #calls = new Map<string, () => void>();
+  #begun = 0;
+  #scheduled = false;
+
+  constructor(core: Pick<Core, "limits" | "deadlines" | "now">) {
+    this.#core = core;
+  }
+
+  /** Sandboxes under removal. */
+  get running(): number {
+    let sum = 0;
+    for (const lane of this.#lanes.values()) sum += lane.running;
+    return sum;
+  }
+
+  add(provider: Remover, removal: Removal): void {
+    let lane = this.#lanes.get(provider);
+    if (lane === undefined) {
+      lane = new Lane(provider, this.#core.limits.maxRemoving);
+      this.#lanes.set(provider, lane);
+    }
+    lane.add(removal);
     this.#schedule();
   }
 
   /** The deadline `key` of a call has passed. */
   timeOut(key: string): void {
-    this.#running.get(key)?.();
+    this.#calls.get(key)?.();
   }
 
   /** After this tick, so that all of a run come in one batch. */
@@ -48,50 +104,48 @@ export class Removals {
     this.#scheduled = true;
     queueMicrotask(() => {
       this.#scheduled = false;
-      this.#pump();
+      for (const lane of this.#lanes.values()) {
+        for (let batch = lane.begin(); batch.length > 0; batch = lane.begin()) this.#call(lane, batch);
+      }
     });
   }
 
-  #pump(): void {
-    for (const [provider, waiting] of this.#waiting) {
-      while (waiting.length > 0 && this.#running.size < this.#core.limits.maxRemoving) {
-        const batch = takeBatch(provider, waiting);
-        this.#call(provider, batch);
-      }
-      if (waiting.length === 0) this.#waiting.delete(provider);
-    }
-  }
-
-  #call(provider: Provider, batch: Removal[]): void {
-    const key = `remove:${++this.#calls}`;
+  #call(lane: Lane, batch: readonly Removal[]): void {
+    const { deadlines, limits } = this.#core;
+    const { provider } = lane;
+    const key = `remove:${++this.#begun}`;
     const abort = new AbortController();
-    const settle = (failure: SandmeshError | undefined): void => {
-      if (!this.#running.delete(key)) return;
-      this.#core.deadlines.clear(key);
-      for (const removal of batch) removal.done(failure);
+    const left = new Set(batch);
+    /** From the last one on: a batch of many takes longer than one, and is not given up as long as it goes on. */
+    const arm = (): void => deadlines.set(key, this.#core.now() + limits.removeTimeoutMs);
+    const settle = (removal: Removal, failure: SandmeshError | undefined): void => {
+      if (!left.delete(removal)) return;
+      lane.end(removal);
+      if (left.size > 0) arm();
+      else {
+        this.#calls.delete(key);
+        deadlines.clear(key);
+      }
+      removal.done(failure);
       this.#schedule();
     };
-    this.#running.set(key, () => {
+    this.#calls.set(key, () => {
       abort.abort();
-      const late = `provider ${provider.name} did not remove it within ${this.#core.limits.removeTimeoutMs} ms`;
-      settle(new ProviderError(late, { reason: "remove_timeout" }));
+      const late = `provider ${provider.name} did not remove it within ${limits.removeTimeoutMs} ms`;
+      for (const removal of [...left]) settle(removal, new ProviderError(late, { reason: "remove_timeout" }));
     });
-    this.#core.deadlines.set(key, this.#core.now() + this.#core.limits.removeTimeoutMs);
-    remove(provider, batch, abort.signal).then(
-      () => settle(undefined),
-      (thrown: unknown) => settle(toSandmeshError(thrown)),
-    );
+    arm();
+    const ends = remove(provider, batch, abort.signal);
+    for (const [i, removal] of batch.entries()) {
+      ends[i]?.then(
+        () => settle(removal, undefined),
+        (thrown: unknown) => settle(removal, toSandmeshError(thrown)),
+      );
+    }
   }
 }
 
-function takeBatch(provider: Provider, waiting: Removal[]): Removal[] {
-  if (provider.removeMany === undefined) return waiting.splice(0, 1);
-  const firstAlone = waiting.slice(0, MAX_BATCH).findIndex((removal) => removal.alone);
-  return waiting.splice(0, firstAlone === -1 ? MAX_BATCH : Math.max(1, firstAlone));
-}
-
-async function remove(provider: Provider, batch: readonly Removal[], signal: AbortSignal): Promise<void> {
-  const [only] = batch;
-  if (batch.length > 1 && provider.removeMany !== undefined) await provider.removeMany(batch, signal);
-  else if (only !== undefined) await provider.remove(only.sandbox, only.uid, signal);
+function remove(provider: Remover, batch: readonly Removal[], signal: AbortSignal): readonly Promise<void>[] {
+  if (batch.length > 1 && provider.removeMany !== undefined) return provider.removeMany(batch, signal);
+  return batch.map(({ sandbox, uid }) => provider.remove(sandbox, uid, signal));
 }

@@ -94,7 +94,7 @@ async function withSleep(n: number): Promise<{ runningS: number; cost: Cost }> {
       made.map(({ uid }) => uid),
     );
     const all = requests.map(({ sandbox }, i) => ({ sandbox, uid: made[i]?.uid }));
-    await provider.removeMany?.(all, AbortSignal.timeout(ALL_MS));
+    await Promise.all(provider.removeMany?.(all, AbortSignal.timeout(ALL_MS)) ?? []);
     return { runningS, cost };
   } finally {
     await provider.close();

@@ -205,7 +205,7 @@ async function everything(): Promise<string[]> {
         if (!(error instanceof ConflictError)) throw error;
       }),
     () => ours.remove(first, undefined, limit),
-    async () => ours.removeMany?.(await uids(others), limit),
+    async () => Promise.all(ours.removeMany?.(await uids(others), limit) ?? []),
   ];
   try {
     for (const step of steps) {

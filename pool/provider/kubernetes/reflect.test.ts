@@ -2,58 +2,13 @@
 import { afterEach, expect, test } from "bun:test";
 import { ProviderError } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
-import type { Line } from "./api/collection.ts";
 import { WatchRefused } from "./api/transport.ts";
 import { type Change, Informer } from "./informer.ts";
 import type { PodView } from "./observe.ts";
-import type { Source } from "./reflect.ts";
-import { podView, silent } from "./testing.ts";
+import { changed, podView, Script, silent } from "./testing.ts";
 
 const pod = (name: string, version: string, uid = `uid-${name}`): PodView =>
   podView({ metadata: { name, uid, resourceVersion: version } });
-
-type Step = Line<PodView> | Error | "end";
-
-/** A list, then what the watch says; each watch that is begun is noted with where it went on from. */
-class Script implements Source<PodView> {
-  readonly asked: string[] = [];
-  items: PodView[] = [];
-  version = "10";
-  listing: Promise<void> | undefined;
-  #steps: Step[] = [];
-  #wake: (() => void) | undefined;
-
-  say(...steps: Step[]): void {
-    this.#steps.push(...steps);
-    this.#wake?.();
-  }
-
-  async list(): Promise<{ items: PodView[]; version: string }> {
-    this.asked.push("list");
-    const found = { items: this.items, version: this.version };
-    await this.listing;
-    return found;
-  }
-
-  async *watch(version: string, signal: AbortSignal): AsyncGenerator<Line<PodView>, void> {
-    this.asked.push(`watch ${version}`);
-    const aborted = new Promise<never>((_, reject) =>
-      signal.addEventListener("abort", () => reject(new Error("aborted")), { once: true }),
-    );
-    aborted.catch(() => undefined);
-    for (;;) {
-      const step = this.#steps.shift();
-      if (step === undefined) {
-        const more = new Promise<void>((wake) => {
-          this.#wake = wake;
-        });
-        await Promise.race([more, aborted]);
-      } else if (step === "end") return;
-      else if (step instanceof Error) throw step;
-      else yield step;
-    }
-  }
-}
 
 const informers: Informer[] = [];
 afterEach(async () => {
@@ -67,11 +22,6 @@ function informed(script: Script) {
   informers.push(informer);
   return { informer, changes };
 }
-
-const changed = (type: "ADDED" | "MODIFIED" | "DELETED", object: PodView): Line<PodView> => ({
-  type,
-  object,
-});
 
 test("a watch that breaks off goes on from the last version, by object or bookmark, without a list", async () => {
   const script = new Script();

@@ -1,7 +1,10 @@
-// For the tests beside: pods as the API server tells of them, requests for them, settings.
+// For the tests beside: pods as the API server tells of them, one by one or by a source whose every word is the test's own,
+// requests for them, settings.
 import * as v from "valibot";
 import type { CreateRequest } from "../provider.ts";
+import type { Line } from "./api/collection.ts";
 import { PodView } from "./observe.ts";
+import type { Source } from "./reflect.ts";
 import { KubernetesSettings } from "./settings.ts";
 
 export function podView({ metadata = {}, spec = {}, status = {} }: Record<string, object>): PodView {
@@ -37,3 +40,51 @@ export function requestOf(spec: object = {}, more: Partial<CreateRequest> = {}):
 }
 
 export const silent = { info: () => undefined, warn: () => undefined };
+
+type Step = Line<PodView> | Error | "end";
+
+/** A list, then what the watch says; each watch that is begun is noted with where it went on from. */
+export class Script implements Source<PodView> {
+  readonly asked: string[] = [];
+  items: PodView[] = [];
+  version = "10";
+  listing: Promise<void> | undefined;
+  #steps: Step[] = [];
+  #wake: (() => void) | undefined;
+
+  say(...steps: Step[]): void {
+    this.#steps.push(...steps);
+    this.#wake?.();
+  }
+
+  async list(): Promise<{ items: PodView[]; version: string }> {
+    this.asked.push("list");
+    const found = { items: this.items, version: this.version };
+    await this.listing;
+    return found;
+  }
+
+  async *watch(version: string, signal: AbortSignal): AsyncGenerator<Line<PodView>, void> {
+    this.asked.push(`watch ${version}`);
+    const aborted = new Promise<never>((_, reject) =>
+      signal.addEventListener("abort", () => reject(new Error("aborted")), { once: true }),
+    );
+    aborted.catch(() => undefined);
+    for (;;) {
+      const step = this.#steps.shift();
+      if (step === undefined) {
+        const more = new Promise<void>((wake) => {
+          this.#wake = wake;
+        });
+        await Promise.race([more, aborted]);
+      } else if (step === "end") return;
+      else if (step instanceof Error) throw step;
+      else yield step;
+    }
+  }
+}
+
+export const changed = (type: "ADDED" | "MODIFIED" | "DELETED", object: PodView): Line<PodView> => ({
+  type,
+  object,
+});

@@ -57,6 +57,8 @@ export interface LocalProvider extends Provider {
 }
 
 const END_DEADLINE_MS = 10_000;
+/** Each runs rm(1) and looks at /proc until its processes have ended: more wait for the same disk and processors. */
+const MAX_REMOVING = 64;
 
 export function createLocalProvider(options: LocalOptions): LocalProvider {
   return new Local(options);
@@ -64,6 +66,7 @@ export function createLocalProvider(options: LocalOptions): LocalProvider {
 
 class Local implements LocalProvider {
   readonly name: string;
+  readonly maxRemoving = MAX_REMOVING;
   readonly #options: LocalOptions;
   readonly #layout: Layout;
   readonly #cgroups: Cgroups;

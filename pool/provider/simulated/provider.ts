@@ -82,16 +82,16 @@ export class SimulatedProvider implements Provider {
     return this.#worldOf(sandbox).create({ sandbox, tenant, bootstrap, maxLifeMs }, signal);
   }
 
-  remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
-    return this.#worldOf(sandbox).remove(sandbox, uid, signal);
+  async remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
+    await this.#worldOf(sandbox).remove(sandbox, uid, signal);
   }
 
   /** As many at once as the pool wants: each is a message, and their ends go side by side. */
-  async removeMany(
+  removeMany(
     batch: readonly { sandbox: string; uid: string | undefined }[],
     signal: AbortSignal,
-  ): Promise<void> {
-    await Promise.all(batch.map(({ sandbox, uid }) => this.remove(sandbox, uid, signal)));
+  ): Promise<void>[] {
+    return batch.map(({ sandbox, uid }) => this.remove(sandbox, uid, signal));
   }
 
   async list(signal: AbortSignal): Promise<Listed[]> {

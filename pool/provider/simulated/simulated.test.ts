@@ -7,9 +7,11 @@ import { mapBlock } from "../../../broker/contract/tar/sparse.ts";
 import { bootstrapOf, Caller, PoolDouble, TENANT, until } from "../../../broker/endpoint/testing.ts";
 import type { Link } from "../../../broker/link/link.ts";
 import { type TestServer, testServer } from "../../../broker/server/testing.ts";
+import { unheard } from "../../testing/request.ts";
 import type { ProviderEvent } from "../provider.ts";
 import { FateSettings, fateOf } from "./fate.ts";
 import { pattern } from "./programs.ts";
+import { createSimulatedProvider } from "./provider.ts";
 import { LocalWorld } from "./world.ts";
 
 let server: TestServer;
@@ -53,6 +55,24 @@ class Worlds implements AsyncDisposable {
     await this.world.end();
   }
 }
+
+test("of many removed together those that cannot be yet are told by themselves, and the others are gone", async () => {
+  const settings = { removeFails: 0.5 };
+  const world = new LocalWorld(v.parse(FateSettings, settings));
+  const provider = await createSimulatedProvider(settings, [world]);
+  const all = Array.from({ length: 20 }, (_, i) => ({ sandbox: `sb-many${i}`, uid: undefined }));
+  const stays = all.filter(({ sandbox }) => fateOf(sandbox, v.parse(FateSettings, settings)).removeFails);
+  expect([stays.length > 0, stays.length < all.length]).toEqual([true, true]);
+  for (const { sandbox } of all) await provider.create(unheard(sandbox, { image: "any" }), signal());
+  const answers = await Promise.allSettled(provider.removeMany(all, signal()));
+  const failed = all.filter((_, i) => answers[i]?.status === "rejected");
+  expect(failed).toEqual(stays);
+  expect((await provider.list(signal())).map(({ sandbox }) => sandbox)).toEqual(
+    stays.map(({ sandbox }) => sandbox),
+  );
+  await Promise.all(provider.removeMany(stays, signal()));
+  expect(await world.list()).toEqual([]);
+});
 
 test("200 virtual sandboxes boot, answer as themselves, and are gone", async () => {
   await using worlds = new Worlds();

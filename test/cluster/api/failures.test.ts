@@ -2,6 +2,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { ProviderError, QuotaExceededError, UnsupportedError } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
+import type { Provider } from "../../../pool/provider/provider.ts";
 import { beside } from "../../../pool/testing/errors.ts";
 import { needing } from "../needs.ts";
 import { frozen } from "../programs.ts";
@@ -15,6 +16,17 @@ const thrown = async (work: Promise<unknown>): Promise<unknown> =>
     () => "nothing was thrown",
     (error: unknown) => error,
   );
+
+const ofAnyUid = (sandbox: string) => ({ sandbox, uid: undefined });
+
+/** All of them by removeMany. */
+async function together(
+  provider: Provider,
+  all: { sandbox: string; uid: string | undefined }[],
+  signal: AbortSignal,
+): Promise<void> {
+  await Promise.all(provider.removeMany?.(all, signal) ?? []);
+}
 
 test("a quota that is used up refuses the create at once, and leaves room again with the removal", async () => {
   await using place = await Place.open();
@@ -142,15 +154,15 @@ needing("programs", "kwok")(
     await using place = await Place.open({ podTemplate });
     const { provider } = place;
     const sandboxes = [await place.createRunning(), await place.createRunning()];
-    const all = sandboxes.map((sandbox) => ({ sandbox, uid: undefined }));
+    const all = sandboxes.map(ofAnyUid);
     /** How many requests a try costs that is given up after 200 ms. */
-    const costOf = async (work: (signal: AbortSignal) => Promise<void> | undefined): Promise<number> => {
+    const costOf = async (work: (signal: AbortSignal) => Promise<void>): Promise<number> => {
       const before = provider.requests.sent;
-      await thrown(work(AbortSignal.timeout(200)) ?? Promise.resolve());
+      await thrown(work(AbortSignal.timeout(200)));
       return provider.requests.sent - before;
     };
     await frozen("kwok", async () => {
-      await costOf((signal) => provider.removeMany?.(all, signal));
+      await costOf((signal) => together(provider, all, signal));
       const again = (signal: AbortSignal) =>
         Promise.all(sandboxes.map((sandbox) => provider.remove(sandbox, undefined, signal))).then(
           () => undefined,
@@ -159,7 +171,28 @@ needing("programs", "kwok")(
       await until("a try that asks for nothing", async () => (await costOf(again)) === 0, 20_000);
       expect(await costOf(again)).toBe(0);
     });
-    await provider.removeMany?.(all, soon());
+    await together(provider, all, soon());
+    expect(await provider.list(soon())).toEqual([]);
+  },
+);
+
+needing("programs", "kwok")(
+  "of pods that are removed together one that is gone is told, while the node of another does not answer",
+  async () => {
+    await using place = await Place.open();
+    const { provider } = place;
+    // Without a node it is gone as soon as it is asked for.
+    const waits = await place.create({ cpu: 1_000 });
+    const runs = await place.createRunning();
+    const [first, second] = await frozen("kwok", async () => {
+      const ends = provider.removeMany?.([waits, runs].map(ofAnyUid), soon()) ?? [];
+      const others = beside(Promise.all(ends));
+      await ends[0];
+      const left = await provider.list(soon());
+      return [left.map(({ sandbox }) => sandbox), others] as const;
+    });
+    expect(first).toEqual([runs]);
+    await second();
     expect(await provider.list(soon())).toEqual([]);
   },
 );
@@ -177,10 +210,7 @@ needing("programs", "kwok")(
     const names = await made();
     await Promise.all(names.map((name) => place.hears(name, "running")));
     expect(await place.provider.list(soon())).toHaveLength(21);
-    await place.provider.removeMany?.(
-      names.map((sandbox) => ({ sandbox, uid: undefined })),
-      soon(),
-    );
+    await together(place.provider, names.map(ofAnyUid), soon());
     expect(await place.provider.list(soon())).toHaveLength(1);
   },
 );
