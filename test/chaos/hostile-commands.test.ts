@@ -57,6 +57,29 @@ describe("a bomb", () => {
     await works(box);
   });
 
+  test("of processes that takes the last one leaves a daemon that says so of each command and session, and works on", async () => {
+    await using box = await acquire({ pids: 60 });
+    const taker = `
+import os, sys, time
+while True:
+    try:
+        if os.fork() == 0: time.sleep(600)
+    except BlockingIOError:
+        print("full", flush=True)
+        sys.stdin.read()
+        break`;
+    const full = await box.start(["python3", "-c", taker], { stdinOpen: true });
+    for await (const chunk of full.attach()) if (chunk.text.includes("full")) break;
+    for (const command of ["true", ["/bin/true"]])
+      expect((await box.exec(command)).outcome).toMatchObject({ type: "not_started", reason: "out_of_pids" });
+    expect((await settled(box.shell())).error).toMatchObject({ code: "busy", started: "no" });
+    await box.files.write("/root/meanwhile", "kept");
+    expect(await box.files.readText("/root/meanwhile")).toBe("kept");
+    expect(await full.cancel()).toBe(true);
+    expect((await full.wait()).outcome.type).toBe("canceled");
+    await works(box);
+  });
+
   test("of memory is told as killed for memory, with the limit, and only that command is", async () => {
     await using box = await acquire({ memory: "96MiB" });
     const beside = box.exec("sleep 3; echo fine");
