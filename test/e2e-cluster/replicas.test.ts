@@ -82,6 +82,34 @@ needing("node")(
   },
 );
 
+/** Whether a drain of its node may end one of the servers now. It is asked, and nothing is ended. */
+async function mayEvict(name: string): Promise<boolean> {
+  const metadata = { name, namespace: TRIPLE.namespace };
+  const eviction = {
+    apiVersion: "policy/v1",
+    kind: "Eviction",
+    metadata,
+    deleteOptions: { dryRun: ["All"] },
+  };
+  const path = `/api/v1/namespaces/${TRIPLE.namespace}/pods/${name}/eviction`;
+  return await output(["kubectl", "create", "--raw", path, "-f", "-"], JSON.stringify(eviction)).then(
+    () => true,
+    (error: Error) => {
+      expect(error.message).toContain("disruption budget");
+      return false;
+    },
+  );
+}
+
+needing("node")("a drain may end one of three servers, and no second one while that is away", async () => {
+  await eventually("one may go", () => mayEvict("triple-nats-2"), 30_000);
+  await kubectl(...OF, "delete", "pod", "triple-nats-0", "--wait=false");
+  await eventually("it is away", async () => (await natsReady()) < 3);
+  expect(await mayEvict("triple-nats-2")).toBe(false);
+  await eventually("three servers again", async () => (await natsReady()) === 3, 60_000);
+  await cluster.answers();
+});
+
 needing("node")(
   "all three have been there: with another one gone the pool answers from its records",
   async () => {

@@ -147,6 +147,24 @@ test("a user by number, as the spec asks", async () => {
   await box.release();
 });
 
+// On a node with cgroups of version 2 kubelet has the kernel end the whole container, unless it is told otherwise.
+needing("node")(
+  "a command beyond the memory limit is told as killed for memory, with the limit, and the sandbox lives",
+  async () => {
+    await using box = await mesh.acquire({ image: IMAGES.debian, memory: "96MiB", timeout: "2m" });
+    await box.exec("echo kept > /tmp/f; sleep 300 > /dev/null 2>&1 &");
+    const hog = await box.exec(["dd", "if=/dev/zero", "of=/dev/null", "bs=300M", "count=1"]);
+    expect(hog.outcome).toEqual({ type: "oom_killed", limit_bytes: 96 * 1024 * 1024 });
+    expect((await box.exec("kill -9 $$")).outcome).toMatchObject({ type: "signaled", signal: "SIGKILL" });
+    expect((await box.exec("cat /tmp/f; cat /proc/[0-9]*/comm | grep -c sleep")).stdout.text).toBe(
+      "kept\n1\n",
+    );
+    const info = await box.info();
+    expect(info.memory_limit_bytes).toBe(96 * 1024 * 1024);
+    await box.release();
+  },
+);
+
 test("an image that does not exist is an ImageError with the runtime's text, long before the acquire's own end", async () => {
   const began = performance.now();
   const error = await errorOf(mesh.acquire({ image: "127.0.0.1:1/no/such:image", timeout: "100s" }));
