@@ -1,8 +1,6 @@
 // What other systems of this kind got wrong in running commands and keeping files, and which test keeps it from
 // happening here. Fails where a test that is named here is not there any more.
-import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { type Guards, stillTested } from "./guards.ts";
 
 const EXEC = "agent/exec/exec.test.ts";
 const ENDING = "agent/exec/ending.test.ts";
@@ -18,8 +16,7 @@ const NATS = "test/chaos/nats.test.ts";
 const SDK = "test/integration/sdk-typescript";
 const PYTHON = "sdk/python/tests/test_commands.py";
 
-/** What went wrong elsewhere → the file and name of a test against it. */
-const GUARDS: Record<string, readonly [file: string, name: string][]> = {
+const GUARDS: Guards = {
   // Exec.
   "a lost infrastructure as exit code -1, 137 or 0": [
     [`${SDK}/faults.test.ts`, "a killed daemon is a lost sandbox to all that waits for it"],
@@ -174,10 +171,4 @@ const GUARDS: Record<string, readonly [file: string, name: string][]> = {
   ],
 };
 
-const cases = Object.entries(GUARDS).flatMap(([failure, guards]) =>
-  guards.map(([file, name]) => [failure, file, name] as const),
-);
-
-test.each(cases)("%s: %s still tests it", (_, file, name) => {
-  expect(readFileSync(join(import.meta.dir, "..", file), "utf8")).toContain(name);
-});
+stillTested(GUARDS);
