@@ -23,6 +23,8 @@ const Step = v.looseObject({
   code: v.optional(v.string()),
   started: v.optional(v.nullable(v.string())),
   stdout: v.optional(v.string()),
+  sandbox: v.optional(v.string()),
+  text: v.optional(v.string()),
 });
 export type Step = v.InferOutput<typeof Step>;
 
@@ -71,7 +73,7 @@ export class Client implements AsyncDisposable {
   async steps(name: string, count = 1): Promise<Step[]> {
     const ended = this.#exited.then(() => true);
     for (;;) {
-      const found = this.#steps.filter(({ step }) => step === name);
+      const found = this.seen(name);
       if (found.length >= count) return found.slice(0, count);
       const more = new Promise<false>((go) => {
         this.#wake = () => go(false);
@@ -79,6 +81,11 @@ export class Client implements AsyncDisposable {
       if (await Promise.race([more, ended]))
         throw new Error(`the client ended before ${count} ${name}: ${this.#stderr}`);
     }
+  }
+
+  /** Those of that step so far. */
+  seen(name: string): Step[] {
+    return this.#steps.filter(({ step }) => step === name);
   }
 
   async step(name: string): Promise<Step> {
@@ -89,7 +96,7 @@ export class Client implements AsyncDisposable {
 
   /** A shell line in its first sandbox; what it saw. */
   async ask(line: string): Promise<Step> {
-    const before = this.#steps.filter(({ step }) => step === "result").length;
+    const before = this.seen("result").length;
     this.process.stdin?.write(`${line}\n`);
     const results = await this.steps("result", before + 1);
     return results.at(-1) ?? { step: "none" };

@@ -1,7 +1,9 @@
 // Much data, and readers that stall: what the daemon holds of it stays small.
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { buildDaemon } from "../../agent/build.ts";
+import { homePaths } from "../../deploy/local/home.ts";
 import type { Mesh, Sandbox } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
 import { Client } from "./client-process.ts";
@@ -105,5 +107,36 @@ describe("a reader that takes nothing", () => {
     mesh.thaw(stalled.pid);
     const before = (await stalled.steps("running")).length;
     await eventually("it goes on", async () => (await stalled.steps("running", before + 20)).length > before);
+  });
+
+  test("is cut off by the server, when that has too much for it, and reads on where it was without a gap", async () => {
+    const lines = "seq 100000000";
+    await using stalled = new Client("typescript", mesh.home, {
+      lease_ms: 120_000,
+      count: 6,
+      command: lines,
+    });
+    const { sandboxes = [] } = await stalled.step("acquired");
+    const textsOf = (sandbox: string): string[] =>
+      stalled.seen("running").flatMap((step) => (step.sandbox === sandbox ? [step.text ?? ""] : []));
+    /** Until so many bytes of each have been read. */
+    const read = (bytes: number) =>
+      eventually(`${bytes} bytes of each`, () =>
+        sandboxes.every((sandbox) => textsOf(sandbox).reduce((sum, text) => sum + text.length, 0) > bytes),
+      );
+    await read(MIB);
+    const log = join(homePaths(mesh.home).nats, "nats-server.log");
+    const cuts = (): number => readFileSync(log, "utf8").match(/Slow Consumer/g)?.length ?? 0;
+    const before = cuts();
+    mesh.freeze(stalled.pid);
+    await eventually("the server has cut it off", () => cuts() > before, 60_000);
+    mesh.thaw(stalled.pid);
+    // More than all that was on its way.
+    await read(12 * MIB);
+    await stalled.kill();
+    for (const sandbox of sandboxes) {
+      const numbers = textsOf(sandbox).join("").split("\n").slice(0, -1);
+      expect([sandbox, numbers.findIndex((number, i) => number !== String(i + 1))]).toEqual([sandbox, -1]);
+    }
   });
 });
