@@ -1,5 +1,7 @@
 // What a command is given of limits, and what a daemon that is not root may not give it.
 import { beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Commands } from "./exec.ts";
 import { type Ran, run, testCommands } from "./testing.ts";
@@ -37,10 +39,12 @@ test("whether a core was written is told as the kernel tells it", async () => {
   // Whether there is one is a matter of the machine: of core_pattern, of the hard limit.
   const asked = `import os, sys
 pid = os.fork()
-if pid == 0: os.execvp("sh", ["sh", "-c", "cd /tmp; " + sys.argv[1]])
+if pid == 0: os.execvp("sh", ["sh", "-c", sys.argv[1]])
 print(os.WCOREDUMP(os.waitpid(pid, 0)[1]))`;
-  const floor = Bun.spawnSync(["python3", "-c", asked, line]).stdout.toString();
-  const { outcome } = await run(commands, { argv: ["sh", "-c", line], cwd: "/tmp" });
+  const cwd = mkdtempSync(join(tmpdir(), "sandmesh-core-"));
+  const floor = Bun.spawnSync(["python3", "-c", asked, line], { cwd }).stdout.toString();
+  const { outcome } = await run(commands, { argv: ["sh", "-c", line], cwd });
+  rmSync(cwd, { recursive: true });
   expect(outcome).toEqual({ type: "signaled", signal: "SIGSEGV", core_dumped: floor === "True\n" });
 });
 
