@@ -20,6 +20,18 @@ test("a pod has no token, no service links, no restart, no way to more privilege
   expect(main(made())?.securityContext?.allowPrivilegeEscalation).toBe(false);
 });
 
+test("no other container of a pod has a way to more privileges, nor any: neither a sidecar nor who copies the daemon", () => {
+  const sidecars = [{ name: "proxy", image: "proxy:1" }];
+  const beside = made(
+    { sidecars },
+    { daemon: { by: "init", image: "daemon:1" }, capabilities: "root-tools" },
+  );
+  expect(beside.spec?.initContainers?.map(({ name, securityContext }) => [name, securityContext])).toEqual([
+    ["sandmesh-daemon", { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } }],
+    ["proxy", { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } }],
+  ]);
+});
+
 describe("hardening profiles", () => {
   const contextOf = (settings: object) => main(made({}, settings))?.securityContext;
 
