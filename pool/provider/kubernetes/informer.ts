@@ -21,11 +21,17 @@ export class Informer {
   /** Made while a list was under way, which may not have them yet. */
   readonly #newer = new Set<string>();
 
-  constructor(source: Source<PodView>, log: Log, handle: (change: Change) => void) {
+  /** `now`: see Reflector. */
+  constructor(
+    source: Source<PodView>,
+    log: Log,
+    handle: (change: Change) => void,
+    now = () => performance.now(),
+  ) {
     this.#handle = handle;
     const changed = (type: string, pod: PodView) => (type === "DELETED" ? this.#gone(pod) : this.#seen(pod));
     const listed = (pods: readonly PodView[], startedAt: number) => this.#listed(pods, startedAt);
-    this.#reflector = new Reflector(source, { listed, changed }, log, "pods");
+    this.#reflector = new Reflector(source, { listed, changed }, log, "pods", now);
   }
 
   /** Resolves when the first list is in. */

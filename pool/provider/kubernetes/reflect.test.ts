@@ -15,10 +15,10 @@ afterEach(async () => {
   await Promise.all(informers.splice(0).map((informer) => informer.stop()));
 });
 
-function informed(script: Script) {
+function informed(script: Script, now?: () => number) {
   const changes: string[] = [];
   const note = ({ type, pod: { metadata } }: Change) => changes.push(`${type} ${metadata.name}`);
-  const informer = new Informer(script, silent, note);
+  const informer = new Informer(script, silent, note, now);
   informers.push(informer);
   return { informer, changes };
 }
@@ -60,10 +60,12 @@ test("a watch that is refused, or says what cannot be read, is followed by a lis
 
 test("a watch that may have died without a word is begun anew where it stands", async () => {
   const script = new Script();
-  const { informer } = informed(script);
+  let nowMs = 0;
+  const { informer } = informed(script, () => nowMs);
   await informer.start();
   script.say(changed("ADDED", pod("a", "11")));
   await until("the watch", () => informer.get("a") !== undefined && script.asked.includes("watch 10"));
+  nowMs = 10_000;
   informer.overdue();
   await until("the watch", () => script.asked.length === 3);
   // Not once more for each of thousands that wait.
@@ -71,6 +73,25 @@ test("a watch that may have died without a word is begun anew where it stands", 
   script.say(changed("ADDED", pod("b", "12")));
   await until("the change", () => informer.get("b") !== undefined);
   expect(script.asked).toEqual(["list", "watch 10", "watch 11"]);
+});
+
+test("a watch that tells of others is not begun anew, however long one is waited for", async () => {
+  const script = new Script();
+  let nowMs = 0;
+  const { informer } = informed(script, () => nowMs);
+  await informer.start();
+  for (const [name, version] of [
+    ["a", "11"],
+    ["b", "12"],
+    ["c", "13"],
+  ] as const) {
+    nowMs += 9_000;
+    script.say(changed("ADDED", pod(name, version)));
+    await until("the change", () => informer.get(name) !== undefined);
+    nowMs += 9_000;
+    informer.overdue();
+  }
+  expect(script.asked).toEqual(["list", "watch 10"]);
 });
 
 test("a pod made while a list is under way is not taken for gone", async () => {

@@ -25,7 +25,7 @@ export interface Sink<T> {
 }
 
 const GONE = 410;
-/** A watch whose news are overdue is begun anew this often at most. */
+/** A watch whose news are overdue is begun anew this often at most, and only after as long without a word. */
 const ANEW_MS = 10_000;
 /** After the server ended it as agreed: not all at once. */
 const RESUME_MS = 100;
@@ -35,20 +35,24 @@ export class Reflector<T extends Versioned> {
   readonly #sink: Sink<T>;
   readonly #log: Log;
   readonly #what: string;
+  readonly #now: () => number;
   readonly #stop = new AbortController();
   readonly #synced = Promise.withResolvers<void>();
   #running: Promise<void> | undefined;
   /** Where the watch goes on from; undefined before the first list, and where only a list helps. */
   #version: string | undefined;
   #watching: AbortController | undefined;
-  #anewAt = Number.NEGATIVE_INFINITY;
+  /** When the watch was last begun anew, or heard. */
+  #aliveAt = Number.NEGATIVE_INFINITY;
   #listing = false;
 
-  constructor(source: Source<T>, sink: Sink<T>, log: Log, what: string) {
+  /** `now`: ms, that never go back. */
+  constructor(source: Source<T>, sink: Sink<T>, log: Log, what: string, now = () => performance.now()) {
     this.#source = source;
     this.#sink = sink;
     this.#log = log;
     this.#what = what;
+    this.#now = now;
   }
 
   /** Resolves when the first list is in. */
@@ -69,11 +73,11 @@ export class Reflector<T extends Versioned> {
   }
 
   /** What somebody waits for is overdue: the watch may have died without a word (seen with HTTP clients under load), so
-   * it is begun anew where it stands. */
+   * it is begun anew where it stands. One that speaks of others lives: it is the server that takes its time. */
   overdue(): void {
-    const now = performance.now();
-    if (now - this.#anewAt < ANEW_MS) return;
-    this.#anewAt = now;
+    const now = this.#now();
+    if (now - this.#aliveAt < ANEW_MS) return;
+    this.#aliveAt = now;
     this.#watching?.abort();
   }
 
@@ -115,6 +119,7 @@ export class Reflector<T extends Versioned> {
     try {
       for await (const line of this.#source.watch(from, AbortSignal.any([this.#stop.signal, anew.signal]))) {
         alive();
+        this.#aliveAt = this.#now();
         if (line.type === "ERROR") {
           if (line.code !== GONE) this.#log.warn({ error: line.message }, `the watch on ${this.#what} ended`);
           this.#version = undefined;
