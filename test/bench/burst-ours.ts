@@ -129,7 +129,7 @@ async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kub
     bursts.push(await acquired(options, cluster, kubelets, clients));
   }
   progress(`  the clients ${end}`);
-  const ended = await endOf(options, cluster.mesh, clients);
+  const ended = await endOf(options, cluster, kubelets, clients);
   const { ours, all, byVerb, byUser } = await writes();
   progress(`  writes, by the metrics: ${JSON.stringify(byVerb)}`);
   progress(`  writes, by the audit log: ${JSON.stringify(byUser)}`);
@@ -149,10 +149,16 @@ async function measured(options: BurstOptions, cluster: BurstMesh, kubelets: Kub
 }
 
 /** `left`: pods that nothing removes. `left_at_exit`: pods that are there when the last client has returned. */
-async function endOf({ n, end: how }: BurstOptions, mesh: string, clients: Clients) {
+async function endOf(
+  { n, end: how }: BurstOptions,
+  cluster: BurstMesh,
+  kubelets: Kubelets,
+  clients: Clients,
+) {
   const api = openApi();
-  const selector = `sandmesh.dev/mesh=${mesh}`;
+  const { selector } = cluster;
   try {
+    const spent = meter({ pool: [cluster.poolPid], nats: [cluster.server.pid], daemons: [kubelets.pid] });
     const began = performance.now();
     await endClients(clients, how, patienceMs(n));
     const atExit = how === "exit" ? await podsLeft(api, selector) : undefined;
@@ -160,7 +166,9 @@ async function endOf({ n, end: how }: BurstOptions, mesh: string, clients: Clien
       progress(String(error)),
     );
     const seconds = round((performance.now() - began) / 1000, 2);
+    const end_cpu = spent();
     return {
+      end_cpu,
       left: await podsLeft(api, selector),
       left_at_exit: atExit,
       zero_after_kill_s: how === "kill" ? seconds : undefined,

@@ -155,6 +155,7 @@ async function burst() {
     cluster_cpu_ratio_plain: noPlain ? undefined : round(clusterCpuOf(ours) / clusterCpuOf(plain), 2),
     cpu_s: ours.at(-1)?.cpu,
     again_cpu_s: oursAgain.at(-1)?.cpu,
+    end_cpu_s: ours.at(-1)?.end_cpu,
     wired_cpu_s: wired.at(-1)?.cpu,
     again_wired_cpu_s: wiredAgain.at(-1)?.cpu,
     again_used_cpu_s: wiredAgain.at(-1)?.used.cpu,
