@@ -6,7 +6,7 @@ import type { Context } from "./context.ts";
 import type { CommandResult, CommandSink, ParsedExec, RunningCommand } from "./executor.ts";
 import { OutputBuffer, slimBuffer } from "./output.ts";
 import { Presence } from "./presence.ts";
-import { lagOf, mayLag, neededFrom } from "./pressure.ts";
+import { lagOf, mayLag, neededAtEnd, neededFrom } from "./pressure.ts";
 import type { StdinOffsets } from "./stdin-offsets.ts";
 
 /** Beyond a time limit or a cancel and its grace, this long until the endpoint answers in the executor's stead. */
@@ -268,19 +268,34 @@ export class Command implements CommandSink {
   }
 
   #release(stream: OutputStream): void {
+    const from = neededFrom(stream, this.buffer(stream), this.listeners, this.tight);
+    if (from !== undefined) this.#trim(stream, from);
+  }
+
+  #trim(stream: OutputStream, from: number): void {
     const buffer = this.buffer(stream);
-    const from = neededFrom(stream, buffer, this.listeners, this.tight);
-    if (from === undefined) return;
     const before = buffer.held;
     buffer.trim(from, this.#context.link.idle);
     this.#holder.held(buffer.held - before);
   }
 
+  /** Of one that has ended, lets go of what all have that were sent it, and those that read it still. */
+  letGo(sent: Iterable<Pick<Listener, "position">>): void {
+    const readers = [...this.listeners, ...sent];
+    for (const stream of ["stdout", "stderr"] as const) {
+      const from = neededAtEnd(stream, this.buffer(stream), readers);
+      if (from === undefined) continue;
+      this.#trim(stream, from);
+      if (this.#context.link.idle) this.buffer(stream).pack();
+    }
+  }
+
   /** Lets go of the output; answers how many bytes that were. */
   dropOutput(): number {
     const held = this.stdout.held + this.stderr.held;
-    this.stdout.clear();
-    this.stderr.clear();
+    const { idle } = this.#context.link;
+    this.stdout.clear(undefined, idle);
+    this.stderr.clear(undefined, idle);
     this.outputGone = held > 0 || this.outputGone;
     return held;
   }

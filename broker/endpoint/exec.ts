@@ -20,6 +20,7 @@ import { type Context, errorOf, type Reply } from "./context.ts";
 import type { Executor, ParsedExec } from "./executor.ts";
 import type { Flow } from "./flow.ts";
 import { ResultWaiter, ShellWaiter, StartWaiter, shellErrorHeaders } from "./readers.ts";
+import { receiptsOf } from "./receipt.ts";
 import type { Retention } from "./retention.ts";
 import { StdinOffsets } from "./stdin-offsets.ts";
 import { type Reading, StreamReader } from "./stream-reader.ts";
@@ -95,6 +96,7 @@ export class Execution {
     if (how.name === undefined) return;
     for (const other of [...command.listeners])
       if (other instanceof StreamReader && other !== reader && other.name === how.name) other.replaced();
+    for (const receipt of receiptsOf(command)) if (receipt.name === how.name) receipt.end();
   }
 
   attach(request: v.InferOutput<typeof AttachRequest>, reply: Reply): void {

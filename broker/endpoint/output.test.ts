@@ -1,9 +1,11 @@
 // What is held of a stream, against a plain model of it.
 import { expect, test } from "bun:test";
 import { seeded } from "../contract/testing.ts";
+import { takeBlock } from "../link/blocks.ts";
 import { Flow, tokenOf, Window } from "./flow.ts";
 import { type Keep, OutputBuffer } from "./output.ts";
 
+const BLOCK_BYTES = 256 * 1024;
 const ROOM = Number.MAX_SAFE_INTEGER;
 
 test("any sequence of writes, limits, trims and reads holds the very bytes it should", () => {
@@ -26,6 +28,7 @@ test("any sequence of writes, limits, trims and reads holds the very bytes it sh
         buffer.trim(start);
       }
       if (keep === "tail") start = Math.max(0, all.length - limit);
+      if (random() < 0.1) buffer.pack();
       const end = keep === "tail" ? all.length : Math.min(limit, all.length);
       const what = `seed ${seed}, step ${step}, ${keep} of ${limit}`;
       expect([what, buffer.total, buffer.start, buffer.end]).toEqual([what, all.length, start, end]);
@@ -43,6 +46,28 @@ test("a program that writes byte by byte costs no more pieces than its bytes are
   for (let i = 0; i < 100_000; i++) buffer.append(line, ROOM);
   const text = Buffer.from(buffer.slice(0, 200_000)).toString();
   expect(text === "ab".repeat(100_000)).toBe(true);
+});
+
+test("what is held in much more memory than its bytes is packed, and that memory is used again", () => {
+  const buffer = new OutputBuffer(ROOM, "head");
+  const blocks = [1, 2, 3].map((byte) => takeBlock(BLOCK_BYTES).fill(byte));
+  for (const block of blocks) buffer.append(block, ROOM);
+  buffer.trim(2.5 * BLOCK_BYTES);
+  buffer.pack();
+  const [part] = buffer.parts(2.5 * BLOCK_BYTES, BLOCK_BYTES);
+  expect(part?.buffer.byteLength).toBe(BLOCK_BYTES / 2);
+  expect(part?.every((byte) => byte === 3)).toBe(true);
+  expect(takeBlock(BLOCK_BYTES).buffer).toBe(blocks[2]?.buffer as ArrayBuffer);
+});
+
+test("memory of what is cleared is used again where nobody looks at it any more", () => {
+  for (const give of [true, false]) {
+    const buffer = new OutputBuffer(ROOM, "head");
+    const block = takeBlock(BLOCK_BYTES);
+    buffer.append(block, ROOM);
+    buffer.clear(undefined, give);
+    expect(takeBlock(BLOCK_BYTES).buffer === block.buffer).toBe(give);
+  }
 });
 
 test("memory that is used up is a hole that is known, not one that is filled by what comes later", () => {

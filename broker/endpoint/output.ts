@@ -6,6 +6,8 @@ import { giveBlock } from "../link/blocks.ts";
  * its bytes. */
 const SMALL_BYTES = 4096;
 const MAX_BLOCK_BYTES = 64 * 1024;
+/** More is not copied to be packed. */
+const MAX_PACK_BYTES = 1024 * 1024;
 
 export type Keep = "head" | "tail" | "fail";
 
@@ -139,8 +141,26 @@ export class OutputBuffer {
     }
   }
 
-  /** Lets go of all, and goes on at `offset`. */
-  clear(offset: number = this.end): void {
+  /** Puts what is held into memory of its own size where it lies in more; nobody may look at it where it lay. */
+  pack(): void {
+    if (this.held > MAX_PACK_BYTES) return;
+    let bytes = 0;
+    for (const piece of this.#pieces) bytes += piece.buffer.byteLength;
+    if (bytes - this.held < MAX_BLOCK_BYTES) return;
+    const whole = Buffer.allocUnsafeSlow(this.held);
+    let at = 0;
+    for (const piece of this.#pieces) {
+      whole.set(piece, at);
+      at += piece.length;
+      giveBlock(piece);
+    }
+    this.#pieces = [whole];
+    this.#block = undefined;
+  }
+
+  /** Lets go of all, and goes on at `offset`; `give` as in `trim`. */
+  clear(offset: number = this.end, give = false): void {
+    if (give) for (const piece of this.#pieces) giveBlock(piece);
     this.#pieces = [];
     this.#block = undefined;
     this.start = offset;

@@ -14,6 +14,8 @@ const TIGHT_RESUME_BYTES = 16 * 1024;
  * be lost with a connection, and is asked for again.) */
 const WHOLE_BYTES = 8 * 1024 * 1024;
 const BEHIND_BYTES = 1024 * 1024;
+/** That last part where the command has ended: only whoever looks at its last lines asks for it then. */
+const BEHIND_END_BYTES = 256 * 1024;
 
 /** Of the reader that is furthest behind, bytes; undefined where none counts. */
 export function lagOf(listeners: Iterable<Listener>): number | undefined {
@@ -32,7 +34,7 @@ export function mayLag(paused: boolean, tight: boolean): number {
   return paused ? RESUME_BYTES : PAUSE_BYTES;
 }
 
-/** The offset of a stream that is held from there on; undefined where it is to stay as it is. */
+/** The offset of a stream of a running command that is held from there on; undefined where it is to stay as it is. */
 export function neededFrom(
   stream: OutputStream,
   buffer: OutputBuffer,
@@ -49,4 +51,16 @@ export function neededFrom(
     else if (isShort) return undefined;
   }
   return slowest - behind;
+}
+
+/** The same of a command that has ended. What was held whole by then, for whoever asks again, stays so. */
+export function neededAtEnd(
+  stream: OutputStream,
+  buffer: OutputBuffer,
+  readers: Iterable<Pick<Listener, "position">>,
+): number | undefined {
+  if (buffer.keep === "tail" || buffer.start === 0) return undefined;
+  let slowest = buffer.end;
+  for (const reader of readers) slowest = Math.min(slowest, reader.position(stream));
+  return slowest - BEHIND_END_BYTES;
 }

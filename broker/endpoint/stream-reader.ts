@@ -5,6 +5,7 @@ import type { Command, Listener } from "./command.ts";
 import type { Context, Reply } from "./context.ts";
 import { type CreditTaker, type Flow, type StreamName, tokenOf, Window } from "./flow.ts";
 import { type Delivered, endFrame } from "./frames.ts";
+import { Receipt } from "./receipt.ts";
 
 /** Output of a short command waits this long for its end, so that the answer is one message. */
 const GATHER_MS = 50;
@@ -234,6 +235,15 @@ export class StreamReader implements Listener, CreditTaker {
     const out = { stdout: this.#rest("stdout"), stderr: this.#rest("stderr") };
     this.#close();
     this.#context.answer(this.#reply, endFrame(this.#command, this.#context.incarnation, result, out));
+    this.#awaitReceipt();
+  }
+
+  /** Of what is held no more from its beginning, as much as it says that it has goes, too. */
+  #awaitReceipt(): void {
+    if (!this.#begun || STREAMS.every((stream) => this.#command.buffer(stream).start === 0)) return;
+    const received = { stdout: this.position("stdout"), stderr: this.position("stderr") };
+    const { name } = this;
+    new Receipt(this.#context, this.#flow, this.#command, { name, token: this.#token, received }).begin();
   }
 
   #rest(stream: OutputStream): Delivered {
