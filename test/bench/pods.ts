@@ -61,11 +61,12 @@ async function withDaemons(mesh: Mesh, n: number) {
   const boxes: Sandbox[] = await Promise.all(acquired);
   const grantedS = (performance.now() - began) / 1000;
   progress(`${n} granted after ${grantedS.toFixed(1)} s`);
-  const boots = (await Promise.all(boxes.map((box) => box.info()))).map(({ boot_ms }) => boot_ms);
   await Bun.sleep(REST_MS);
   const path = "jsonpath={.items[*].metadata.uid}";
   const of = ["-n", INSTALLED.sandboxes, "get", "pods", "-l", `sandmesh.dev/mesh=${INSTALLED.mesh}`];
   const cost = costOf("sandmesh-daemon", (await kubectl(...of, "-o", path)).split(" "));
+  // Only now: the first answer alone is 9 ms of CPU and 0.2 MB.
+  const boots = (await Promise.all(boxes.map((box) => box.info()))).map(({ boot_ms }) => boot_ms);
   await Promise.all(boxes.map((box) => box.release()));
   return { boots, grantedS, cost };
 }
