@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import type { V1Pod } from "@kubernetes/client-node";
+import { demandOf } from "./place/demand.ts";
 import { podOf } from "./pod.ts";
 import { requestOf, settingsOf } from "./testing.ts";
 
@@ -126,6 +127,45 @@ test("requests and limits: the scheduler and kubelet count what was asked for", 
   expect(main(made(spec, { cpuRequestRatio: 0.1 }))?.resources?.requests?.cpu).toBe("150m");
   // Kubernetes knows no less than a thousandth; 0 would be no request at all.
   expect(main(made(spec, { cpuRequestRatio: 0 }))?.resources?.requests?.cpu).toBe("1m");
+});
+
+describe("what a spec says nothing of is requested by the settings, and limited by nothing", () => {
+  const resourcesOf = (spec: object, settings: object = {}) => main(made(spec, settings))?.resources;
+
+  test("so that the scheduler sees each sandbox, and none is left without a share of its node", () => {
+    expect(resourcesOf({})).toEqual({ limits: {}, requests: { cpu: "20m", memory: "33554432" } });
+    const defaultRequests = { cpu: 0.1, memoryBytes: 2 ** 30 };
+    expect(resourcesOf({}, { defaultRequests })?.requests).toEqual({ cpu: "100m", memory: "1073741824" });
+  });
+
+  test("the spec's own values win, each by itself", () => {
+    expect(resourcesOf({ cpu: 0.005 })).toEqual({
+      limits: { cpu: "5m" },
+      requests: { cpu: "5m", memory: "33554432" },
+    });
+    expect(resourcesOf({ memory_bytes: 1024 })).toEqual({
+      limits: { memory: "1024" },
+      requests: { cpu: "20m", memory: "1024" },
+    });
+  });
+
+  test("0 requests nothing: a LimitRange sets only what is missing", () => {
+    expect(resourcesOf({}, { defaultRequests: { cpu: 0 } })?.requests).toEqual({ memory: "33554432" });
+    expect(resourcesOf({}, { defaultRequests: { memoryBytes: 0 } })?.requests).toEqual({ cpu: "20m" });
+    expect(resourcesOf({}, { defaultRequests: { cpu: 0, memoryBytes: 0 } })?.requests).toEqual({});
+  });
+
+  test("sidecars and the daemon's copier request it, too: a quota of requests asks every container", () => {
+    const settings = { daemon: { by: "init", image: "daemon:1" } };
+    const { spec } = made({ sidecars: [{ name: "proxy", image: "proxy:1" }] }, settings);
+    const requests = { cpu: "20m", memory: "33554432" };
+    expect(spec?.initContainers?.map(({ resources }) => resources)).toEqual([{ requests }, { requests }]);
+  });
+
+  test("direct placement counts it", () => {
+    expect(demandOf(made())?.requests).toEqual({ cpu: 0.02, memory: 32 * 2 ** 20, pods: 1 });
+    expect(demandOf(made({ cpu: 1 }))?.requests).toEqual({ cpu: 1, memory: 32 * 2 ** 20, pods: 1 });
+  });
 });
 
 test("labels of the spec cannot stand in for ours, by which all is found and deleted", () => {

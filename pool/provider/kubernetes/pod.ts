@@ -61,12 +61,22 @@ function capabilitiesOf(profile: CapabilityProfile): NonNullable<V1SecurityConte
 /** Kubernetes' own notation; a thousandth of a core is the least it knows. */
 const cores = (count: number): string => `${Math.max(1, Math.round(count * 1000))}m`;
 
-function resourcesOf({ spec }: CreateRequest, { cpuRequestRatio }: KubernetesSettings) {
+/** In none of a pod's containers may they be missing: a ResourceQuota of requests asks each, those that run before it, too. */
+function defaultRequests({
+  defaultRequests: { cpu, memoryBytes },
+}: KubernetesSettings): Record<string, string> {
+  return {
+    ...(cpu === 0 ? {} : { cpu: cores(cpu) }),
+    ...(memoryBytes === 0 ? {} : { memory: String(memoryBytes) }),
+  };
+}
+
+function resourcesOf({ spec }: CreateRequest, settings: KubernetesSettings) {
   const limits: Record<string, string> = {};
-  const requests: Record<string, string> = {};
+  const requests = defaultRequests(settings);
   if (spec.cpu !== undefined) {
     limits.cpu = cores(spec.cpu);
-    requests.cpu = cores(spec.cpu * cpuRequestRatio);
+    requests.cpu = cores(spec.cpu * settings.cpuRequestRatio);
   }
   if (spec.memory_bytes !== undefined) limits.memory = requests.memory = String(spec.memory_bytes);
   if (spec.disk_bytes !== undefined) {
@@ -82,7 +92,8 @@ interface Mounts {
   init: V1Container[];
 }
 
-function daemonMounts({ daemon, runAsNonRoot }: KubernetesSettings): Mounts {
+function daemonMounts(settings: KubernetesSettings): Mounts {
+  const { daemon, runAsNonRoot } = settings;
   const name = "sandmesh-daemon";
   const mount: V1VolumeMount = { name, mountPath: DAEMON_FOLDER, readOnly: true };
   switch (daemon.by) {
@@ -102,6 +113,7 @@ function daemonMounts({ daemon, runAsNonRoot }: KubernetesSettings): Mounts {
         image: daemon.image,
         imagePullPolicy: daemon.pullPolicy,
         command: daemon.command,
+        resources: { requests: defaultRequests(settings) },
         volumeMounts: [{ name, mountPath: "/target" }],
         securityContext: {
           allowPrivilegeEscalation: false,
@@ -129,12 +141,13 @@ function dataMounts({ spec }: CreateRequest): Pick<Mounts, "volumes" | "mounts">
 }
 
 /** As init containers that always restart: the pod ends with the sandbox's own container, not with theirs. */
-function sidecars({ spec }: CreateRequest): V1Container[] {
+function sidecars({ spec }: CreateRequest, settings: KubernetesSettings): V1Container[] {
   return (spec.sidecars ?? []).map(({ name, image, command, env }) => ({
     name,
     image,
     restartPolicy: "Always",
     ...(command === undefined ? {} : { command }),
+    resources: { requests: defaultRequests(settings) },
     env: Object.entries(env ?? {}).flatMap(([key, value]) => (value === null ? [] : [{ name: key, value }])),
     securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } },
   }));
@@ -190,7 +203,7 @@ export function podOf(request: CreateRequest, settings: KubernetesSettings, owne
         seccompProfile: { type: "RuntimeDefault" },
         ...(settings.runAsNonRoot ? { runAsNonRoot: true } : {}),
       },
-      initContainers: [...daemon.init, ...sidecars(request)],
+      initContainers: [...daemon.init, ...sidecars(request, settings)],
       containers: [main],
       volumes: [...daemon.volumes, ...data.volumes],
       ...(network === "host" ? { hostNetwork: true, dnsPolicy: "ClusterFirstWithHostNet" } : {}),

@@ -15,6 +15,7 @@ test("with a mesh and a daemon alone, pods are hardened and the scheduler places
     directNodes: "sandmesh.dev/placement=direct",
     graceMs: 1_000,
     maxRequests: 32,
+    defaultRequests: { cpu: 0.02, memoryBytes: 32 * 2 ** 20 },
   });
 });
 
@@ -37,4 +38,12 @@ test("a mesh's name can be a label's value, and times have bounds", () => {
   expect(refused({ mesh: "", daemon })).toBe(true);
   expect(refused({ mesh: "m", daemon, graceMs: 0 })).toBe(true);
   expect(refused({ mesh: "m", daemon, maxRequests: 1_000 })).toBe(true);
+});
+
+test("what is requested by default is an amount, or 0 for none, and each by itself", () => {
+  const of = (defaultRequests: object) => settingsOf({ defaultRequests }).defaultRequests;
+  expect(of({ cpu: 0 })).toEqual({ cpu: 0, memoryBytes: 32 * 2 ** 20 });
+  expect(of({ memoryBytes: 0 })).toEqual({ cpu: 0.02, memoryBytes: 0 });
+  const wrong = [{ cpu: -1 }, { cpu: "20m" }, { memoryBytes: 0.5 }, { memory_bytes: 1 }, null];
+  for (const defaultRequests of wrong) expect(refused({ mesh: "m", daemon, defaultRequests })).toBe(true);
 });

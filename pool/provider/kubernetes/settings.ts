@@ -31,6 +31,35 @@ const DaemonSource = v.variant("by", [
   }),
 ]);
 
+/** What a pod that requests nothing lacks: the scheduler sees nothing of it, all such pods of a node share two thousandths of a
+ * core where others want it, and the kubelet evicts them first. */
+const DefaultRequests = v.pipe(
+  v.strictObject({
+    cpu: v.optional(
+      v.pipe(
+        v.number(),
+        v.minValue(0),
+        v.maxValue(64),
+        v.description("Cores. A daemon at rest needs less; it is the weight that it and its commands have"),
+      ),
+      0.02,
+    ),
+    memoryBytes: v.optional(
+      v.pipe(
+        v.number(),
+        v.integer(),
+        v.minValue(0),
+        v.maxValue(2 ** 40),
+        v.description("Bytes. What a daemon has for its own after some thousand commands, and twice that"),
+      ),
+      32 * 2 ** 20,
+    ),
+  }),
+  v.description(
+    "What a container requests whose spec says nothing of it (sidecars and the daemon's copier, too), with no limit; 0: nothing, so that the namespace's LimitRange decides",
+  ),
+);
+
 const CAPABILITY_PROFILES = ["strict", "default", "root-tools"] as const;
 export type CapabilityProfile = (typeof CAPABILITY_PROFILES)[number];
 
@@ -91,6 +120,7 @@ export const KubernetesSettings = v.strictObject({
     ),
     1,
   ),
+  defaultRequests: v.optional(DefaultRequests, {}),
   placement: v.optional(
     v.pipe(
       v.picklist(["scheduler", "direct"]),

@@ -43,6 +43,47 @@ test("a quota that is used up refuses the create at once, and leaves room again 
   await place.create();
 });
 
+/** A pod's requests as the API server has taken them; or why it has not. */
+async function requestsIn(place: Place, spec: object = {}): Promise<unknown> {
+  const made = await place.create(spec).catch((error: unknown) => error);
+  if (typeof made !== "string") return made;
+  return JSON.parse(await place.pod(made, "{.spec.containers[0].resources.requests}"));
+}
+
+test("a quota of cpu and memory takes what names neither, and asks for both where nothing is requested by default", async () => {
+  const spec = { hard: { "requests.cpu": "1", "requests.memory": "1Gi" } };
+  const daemon = { by: "init" as const, image: "simulated" };
+  const sidecars = [{ name: "proxy", image: "simulated" }];
+  for (const [byDefault, expected] of [
+    [{}, { cpu: "20m", memory: "33554432" }],
+    [{ cpu: 0, memoryBytes: 0 }, expect.any(Error)],
+  ] as const) {
+    await using place = await Place.open({ daemon, defaultRequests: byDefault });
+    const { namespace } = place;
+    await apply({ apiVersion: "v1", kind: "ResourceQuota", metadata: { name: "q", namespace }, spec });
+    const counted = () => kubectl(["-n", namespace, "get", "quota", "q", "-o", "jsonpath={.status.hard}"]);
+    await until("the quota to count", async () => (await counted()).includes("requests.cpu"), 20_000);
+    expect(await requestsIn(place, { sidecars })).toEqual(expected);
+  }
+});
+
+test("a namespace's LimitRange decides where nothing is requested by default, and only there", async () => {
+  const limits = [{ type: "Container", defaultRequest: { cpu: "100m", memory: "64Mi" } }];
+  for (const [defaultRequests, expected] of [
+    [{}, { cpu: "20m", memory: "33554432" }],
+    [{ cpu: 0 }, { cpu: "100m", memory: "33554432" }],
+    [
+      { cpu: 0, memoryBytes: 0 },
+      { cpu: "100m", memory: "64Mi" },
+    ],
+  ] as const) {
+    await using place = await Place.open({ defaultRequests });
+    const metadata = { name: "l", namespace: place.namespace };
+    await apply({ apiVersion: "v1", kind: "LimitRange", metadata, spec: { limits } });
+    expect(await requestsIn(place)).toEqual(expected);
+  }
+});
+
 needing("kwok")("Pod Security: what each level takes is said by its refusal", async () => {
   const enforce = (level: string) => ({ "pod-security.kubernetes.io/enforce": level });
   const hostPath = { daemon: { by: "hostPath" as const, path: "/daemon" } };
