@@ -26,7 +26,8 @@ export interface ConnectOptions extends SettingsOptions {
 
 const CONNECT_MS = 10_000;
 
-/** Connects to a mesh. Close it (or `await using`): what it acquired is released then. Throws NoMeshError,
+/** Connects to a mesh. Close it (or `await using`): what it acquired is released then. A thread that renews begins some 250 ms
+ * later, or with the first acquire; where something else is asked by then, with that alone. Throws NoMeshError,
  * ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError, CanceledError,
  * DeadlineError (the end of a pipe does not come). */
 export async function connect(options: ConnectOptions = {}): Promise<Mesh> {

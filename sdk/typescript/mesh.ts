@@ -99,6 +99,12 @@ export class Mesh implements AsyncDisposable {
     guard(this.#releasing);
   }
 
+  /** For all that is no acquire. A program that begins with such may never acquire, and is spared the thread. */
+  get #looking(): Caller {
+    this.#renewer.onlyWithAcquires();
+    return this.#caller;
+  }
+
   /**
    * Acquires one sandbox. It is renewed by itself until it is released, and released at the latest when this
    * connection closes or the process ends. Throws AcquireTimeoutError, QueueFullError, QuotaExceededError,
@@ -179,7 +185,7 @@ export class Mesh implements AsyncDisposable {
   sandbox(id: string): Sandbox {
     if (typeof id !== "string") throw invalid("sandbox", "must be a sandbox's id");
     const target = { sandbox: id, fence: {} };
-    const box = new Box(this.#caller, this.#pulse, new Lifeline(), target, { losses: this.#losses });
+    const box = new Box(this.#looking, this.#pulse, new Lifeline(), target, { losses: this.#losses });
     return new Sandbox(box, this.#owner);
   }
 
@@ -187,12 +193,12 @@ export class Mesh implements AsyncDisposable {
   async list(options: { run?: string; signal?: AbortSignal } = {}): Promise<SandboxView[]> {
     const { run, signal, ...rest } = given(options);
     nothingElse(rest);
-    return await listAll(this.#caller, { run, signal });
+    return await listAll(this.#looking, { run, signal });
   }
 
   /** The pool in figures. */
   status(options: { signal?: AbortSignal } = {}): Promise<AnswerOf<(typeof POOL_VERBS)["status"]>> {
-    return this.#caller.pool("status", {}, onlySignal(options));
+    return this.#looking.pool("status", {}, onlySignal(options));
   }
 
   /** Renews a run once. What this connection acquired is renewed by itself. Throws NotFoundError. */
@@ -202,7 +208,7 @@ export class Mesh implements AsyncDisposable {
     options: Abortable = {},
   ): Promise<AnswerOf<(typeof POOL_VERBS)["renew"]>> {
     const leaseMs = lease === undefined ? {} : { lease_ms: milliseconds(lease, "lease") };
-    return this.#caller.pool("renew", { run, ...leaseMs }, onlySignal(options));
+    return this.#looking.pool("renew", { run, ...leaseMs }, onlySignal(options));
   }
 
   /** Ends a sandbox, what a lease stands for, or a whole run; resolves when it is gone, and verified so, to how many
@@ -252,7 +258,7 @@ export class Mesh implements AsyncDisposable {
     signal: AbortSignal | undefined,
   ): Promise<PoolAnswer<"release">> {
     for (const { sandbox, lifeline } of held) lifeline.fail(released(sandbox));
-    const verified = release(this.#caller, this.#pulse, order).then((answer) => {
+    const verified = release(this.#looking, this.#pulse, order).then((answer) => {
       for (const each of held) this.#tenure.released(each);
       return answer;
     });
@@ -264,7 +270,7 @@ export class Mesh implements AsyncDisposable {
    * InvalidRequestError, CanceledError, ConnectionError (the mesh was closed, or its server has been away for a minute),
    * PermissionDeniedError (the server refuses to tell of them). */
   events(filter: EventFilter = {}): AsyncGenerator<MeshEvent, void, void> {
-    return events(this.#caller, filter);
+    return events(this.#looking, filter);
   }
 
   /** Stops new acquires (`on: false`: allows them again), and with `releaseAll` ends all sandboxes. For an
@@ -276,7 +282,7 @@ export class Mesh implements AsyncDisposable {
     nothingElse(rest);
     const request = { on, release_all: releaseAll };
     try {
-      return await this.#caller.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
+      return await this.#looking.pool("drain", request, { timeoutMs: RELEASE_TIMEOUT_MS, signal });
     } catch (error) {
       if (!(error instanceof PermissionDeniedError) || error.reason !== "publish") throw error;
       const { message, reason } = error;

@@ -4,6 +4,9 @@ import * as v from "valibot";
 import { endingWithUs } from "../../broker/server/ending.ts";
 import { lines } from "./lines.ts";
 
+/** Between connecting and a first burst, in which a trainer loads its model, and its renewing thread begins. */
+const LOADING_MS = 2_000;
+
 export const CLIENT = join(import.meta.dir, "acquire-client.ts");
 
 const Connected = v.object({ connected: v.literal(true) });
@@ -41,8 +44,10 @@ export class Clients {
     return this.#all.map(({ child }) => child.pid);
   }
 
+  /** Resolves when all are connected, and have been for a while. */
   async connected(): Promise<void> {
     await this.#heard(Connected);
+    await Bun.sleep(LOADING_MS);
   }
 
   acquire(): Promise<Acquired[]> {

@@ -17,11 +17,18 @@ function workerFile(): URL | undefined {
 
 type Told = (message: Loss) => void;
 
+/** From connecting until the thread begins by itself: most programs that ask once and end have ended by then. */
+const AHEAD_MS = 250;
+
 export class Renewer {
   readonly #settings: Settings;
   readonly #told: Told;
   #worker: Worker | undefined;
   #begun = false;
+  /** Begins the thread ahead of the first acquire, which would pay for it (a tenth of a second of CPU) in a burst. */
+  readonly #ahead: ReturnType<typeof setTimeout>;
+  /** Why there is no thread, until that is told: nobody wants one before the first acquire. */
+  #without: string | undefined;
   /** It is connected, too: on a loaded machine that takes longer than a short lease. */
   #threadRenews = false;
   /** Renews meanwhile, and where no thread can be had: better between two turns of the event loop than not at all. */
@@ -32,11 +39,20 @@ export class Renewer {
     this.#settings = settings;
     this.#told = told;
     this.#inProcess = new Keeper(Promise.resolve(caller), told);
+    this.#ahead = setTimeout(() => this.#begin(), AHEAD_MS);
+    this.#ahead.unref();
+  }
+
+  /** This connection is used for something else than acquires before the thread has begun: it may be for nothing but that, and
+   * the thread, with its 20 MB, begins with the first acquire. */
+  onlyWithAcquires(): void {
+    clearTimeout(this.#ahead);
   }
 
   keep(run: string, leaseMs: number): void {
     this.#runs.set(run, leaseMs);
-    if (!this.#begun) this.#start();
+    this.#begin();
+    this.#tellWithout();
     if (!this.#threadRenews) this.#inProcess.keep(run, leaseMs);
     this.#worker?.postMessage({ type: "keep", run, leaseMs } satisfies ToKeeper);
   }
@@ -57,6 +73,7 @@ export class Renewer {
   }
 
   async close(): Promise<void> {
+    clearTimeout(this.#ahead);
     this.#runs.clear();
     const worker = this.#worker;
     this.#worker = undefined;
@@ -64,8 +81,10 @@ export class Renewer {
     await worker?.terminate();
   }
 
-  #start(): void {
+  #begin(): void {
+    if (this.#begun) return;
     this.#begun = true;
+    clearTimeout(this.#ahead);
     const file = workerFile();
     if (file === undefined) {
       this.#fallBack("this bundle is CommonJS, which cannot name its file");
@@ -75,9 +94,8 @@ export class Renewer {
       this.#fallBack(`${fileURLToPath(file)} is missing`);
       return;
     }
-    const data: KeeperData = { settings: this.#settings };
-    // The parent's flags may mean something only to its own file (a loader, --eval).
-    const worker = new Worker(file, { workerData: data, execArgv: [], name: "sandmesh renewals" });
+    const worker = this.#make(file);
+    if (worker === undefined) return;
     worker.unref();
     worker.on("message", (message: FromThread) => {
       if (message.type !== "connected") return this.#told(message);
@@ -93,11 +111,30 @@ export class Renewer {
     this.#worker = worker;
   }
 
+  /** Undefined where the program may have no threads, as by Node's --permission. */
+  #make(file: URL): Worker | undefined {
+    const data: KeeperData = { settings: this.#settings };
+    try {
+      // The parent's flags may mean something only to its own file (a loader, --eval).
+      return new Worker(file, { workerData: data, execArgv: [], name: "sandmesh renewals" });
+    } catch (error) {
+      this.#fallBack(error instanceof Error ? error.message : String(error));
+      return undefined;
+    }
+  }
+
   #fallBack(why: string): void {
+    this.#without = why;
+    if (this.#runs.size > 0) this.#tellWithout();
+    for (const [run, leaseMs] of this.#runs) this.#inProcess.keep(run, leaseMs);
+  }
+
+  #tellWithout(): void {
+    if (this.#without === undefined) return;
     process.emitWarning(
-      `no thread for renewals (${why}): a blocked event loop will lose its leases, and process.exit() leaves them to lapse`,
+      `no thread for renewals (${this.#without}): a blocked event loop will lose its leases, and process.exit() leaves them to lapse`,
       "SandmeshWarning",
     );
-    for (const [run, leaseMs] of this.#runs) this.#inProcess.keep(run, leaseMs);
+    this.#without = undefined;
   }
 }

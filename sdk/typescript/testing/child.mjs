@@ -180,6 +180,23 @@ const scenarios = {
     await mesh.close();
     say("closed");
   },
+  /** Connected, and nothing else, until SIGUSR2 or a signal that ends it. */
+  async idle() {
+    const mesh = await connect();
+    process.on("SIGUSR2", () => mesh.close());
+    say("connected");
+  },
+  /** What we have warned of some time after connecting, and after an acquire. */
+  async warned() {
+    const warnings = [];
+    process.on("warning", ({ name, message }) => name === "SandmeshWarning" && warnings.push(message));
+    const mesh = await connect();
+    await new Promise((go) => setTimeout(go, 1_000));
+    say("connected", { warnings });
+    await mesh.acquire({ image: "host" });
+    say("acquired", { warnings });
+    await mesh.close();
+  },
   /** All is closed in the orderly way. */
   async close() {
     const mesh = await connect();
