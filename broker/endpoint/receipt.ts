@@ -8,8 +8,7 @@ import type { CreditTaker, Flow, StreamName } from "./flow.ts";
 /** Without a word for this long nothing more is heard of it; what it has not said that it has stays held. */
 const SILENT_MS = 60_000;
 
-/** Of readers that were sent all. Few commands have any: a field would be 40 bytes of each of the thousands that are
- * remembered. */
+/** Of readers that were sent all. Few commands have any: a field would be paid by each of the thousands that are remembered. */
 const receipts = new WeakMap<Command, Set<Receipt>>();
 
 export const receiptsOf = (command: Command): Receipt[] => [...(receipts.get(command) ?? [])];
