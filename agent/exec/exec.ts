@@ -98,7 +98,8 @@ export class Commands {
     const id = request.id ?? newUuidV7();
     const cwd = this.#cwd(request.cwd);
     const stdin = request.stdin_open || (request.stdin !== undefined && request.stdin.length > 0);
-    const spare = request.shell !== undefined && this.#hasRoom();
+    const room = this.#hasRoom();
+    const spare = request.shell !== undefined && room;
     const attempt: Attempt = { program: argv[0] ?? "", cwd, user: request.user };
     const own = spare || needsGroup(request) ? this.groups()?.take() : undefined;
     if (spare) this.#ofSpare ??= this.groups()?.take();
@@ -147,7 +148,10 @@ export class Commands {
   }
 
   #hasRoom(): boolean {
-    this.#room ??= hasRoom();
+    if (this.#room === undefined) {
+      this.#room = hasRoom();
+      if (!this.#room) this.#options.engine.startWithoutThreads();
+    }
     return this.#room;
   }
 

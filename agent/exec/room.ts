@@ -1,4 +1,5 @@
-// Whether the sandbox has room for a process more than its commands: a spare shell (native/spare.c) is not worth one of few.
+// Whether the sandbox has room for more than its commands: a spare shell (native/spare.c), or threads that start commands
+// (native/engine.c), are not worth one of few processes.
 import { cgroupLimits } from "../info/cgroup.ts";
 import { type Read, readText } from "../process/read-text.ts";
 

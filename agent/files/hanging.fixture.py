@@ -1,4 +1,4 @@
-"""A FUSE file system at argv[1] whose file `stuck` (64 KB long) answers no read. It prints a line when it is mounted; at its
+"""A FUSE file system at argv[1] whose file `stuck` (64 KB long) answers no read, and may be run. It prints a line when it is mounted; at its
 end all that waits fails."""
 import ctypes, os, struct, sys
 
@@ -13,7 +13,7 @@ SIZE = 65536
 
 
 def attributes(node):
-    mode, size = (0o40755, 0) if node == 1 else (0o100644, SIZE)
+    mode, size = (0o40755, 0) if node == 1 else (0o100755, SIZE)
     return struct.pack("<QQQQQQIIIIIIIIII", node, size, 0, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 

@@ -56,12 +56,13 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   pthread_mutex_lock(&lock);
   struct command *c = allot();
   int64_t result = c ? (int64_t)c->handle : -ENOMEM;
-  int queued = 0;
+  int queued = 0, asleep = 0;
   if (c) {
     c->request = copy;
     c->flags = copy->flags;
     c->child[0] = E.null_fd;
-    int alone = lone(), asleep = !E.look_at;
+    int alone = lone();
+    asleep = !E.look_at;
     // A spare is for who comes alone: the others' starts go on side by side anyway.
     if (alone && copy->flags & SPARE) {
       request[0] = spare_take(c, copy, length);
@@ -89,10 +90,10 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
       result = -errno;
       release(c);
     } else if (alone) {
-      begin_start();
+      begin_start(0);
       pthread_mutex_unlock(&lock);
       if (asleep) kick();  // the thread sleeps without a time limit, and shall see to a child that is stopped
-      request[0] = start(c, 0);
+      request[0] = start(c, 0, 0);
       return result;
     } else {
       c->next = NULL;
@@ -104,7 +105,8 @@ EXPORT int64_t engine_start(int32_t *request, uint32_t length) {
   } else
     free(copy);
   pthread_mutex_unlock(&lock);
-  if (queued) kick();  // with the lock held, the thread would wake up only to wait for it
+  if (queued) start_beside();  // with the lock held, the thread would wake up only to wait for it
+  if (queued && asleep) kick();
   return result;
 }
 

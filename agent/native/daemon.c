@@ -37,7 +37,7 @@ EXPORT int engine_open(void) {
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, NULL);
   E.queue_tail = &E.queue;
-  E.begun = -1;
+  for (int i = 0; i < STARTERS; i++) E.begins[i].pidfd = -1;
   E.ignored = ignored_signals();
   E.epoll = epoll_create1(EPOLL_CLOEXEC);
   E.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -123,7 +123,7 @@ EXPORT void *engine_box(int index) { return E.box[index]; }
 /** Bytes of frames in the other box than the last time, 0 for none. They stay until the next call. */
 EXPORT int engine_take(void) {
   pthread_mutex_lock(&lock);
-  int n = E.box_length;
+  int n = E.box_length, wanting = 0;
   E.woken = 0;
   E.flush_at = 0;
   if (n) {
@@ -133,8 +133,10 @@ EXPORT int engine_take(void) {
       E.blocked = 0;
       kick();
     }
+    wanting = E.queue != NULL;
   }
   pthread_mutex_unlock(&lock);
+  if (wanting) start_beside();
   return n;
 }
 

@@ -1,5 +1,5 @@
-// The engine's native half: one thread starts commands, reads their pipes and reaps them, and hands what happened to
-// JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
+// The engine's native half: one thread reads commands' pipes and reaps them, two start them where several come beside each
+// other, and what happened is handed to JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
 // time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
 // engine.c is the thread, command.c what becomes of one command, launch.c how a child begins and what it does before exec,
 // daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it, settle.c what it waits in, spare.c,
@@ -53,6 +53,7 @@ enum { K_IN, K_OUT, K_ERR, K_PID, K_CONTROL };
 #define QUIET_NS 50000000LL     // without a start or an end for this long: SIGCHLD is asked for, until the next start
 #define BURST_NS 5000000LL      // a start soon after one that still runs belongs to a burst: the thread takes it
 #define STOPPED_NS 50000000LL   // a child that has no exec by then may have been stopped: it is told to go on
+#define STARTERS 3              // so many children are begun beside each other: by JavaScript's thread, and by two of their own
 #define STATUS_TAKEN -1         // in place of wait's status: someone else has taken it
 
 struct frame {
@@ -96,6 +97,14 @@ struct launch {
   char **argv, **envp;
   const char *cwd;
   int stage, error, detail, offered, cleared, spare;
+  pid_t *told;  // where the kernel is to write the child's pid before that runs
+};
+
+/** A child between its clone and its exec, and the thread that waits for that. */
+struct begin {
+  int64_t at;  // since then, or told last to go on; 0 where there is none
+  int pidfd;   // -1 where there is none yet
+  pid_t pid;   // told by the kernel before the child runs; 0 before, and where it tells none
 };
 
 // Everything here is guarded by `lock`.
@@ -109,9 +118,10 @@ struct engine {
   uint32_t queued;  // commands that wait for their start
   int epoll, control, wake_fd, woken_fd, null_fd;
   int loop;              // what JavaScript's thread waits at; -1 where that is not known
-  uint8_t starting;      // someone is between clone and the child's exec,
-  int64_t begin_at;      // since then, or told it last to go on
-  int begun;             // that child's pidfd; -1 where there is none yet
+  uint32_t starting;     // so many are between clone and the child's exec:
+  struct begin begins[STARTERS];
+  int untold;            // this kernel, or a filter of system calls, tells no pid ahead
+  int64_t wakes_at;      // when the engine's thread looks again by itself
   uint8_t told, active;  // SIGCHLD is asked for; something began or ended since the last look
   volatile sig_atomic_t child_ended;
   uint32_t pipe;        // bytes of a talkative command's pipe, where it is not PIPE
@@ -122,9 +132,10 @@ extern struct engine E;
 extern pthread_mutex_t lock;
 
 // engine.c
-void begin_start(void);
+void begin_start(int by);
 void note_start(struct command *c);
-pid_t start(struct command *c, int attend);
+pid_t start(struct command *c, int by, int attend);
+void start_beside(void);
 int64_t nudge(int64_t now);
 void *engine_thread(void *unused);
 

@@ -217,6 +217,10 @@ export class Engine {
     const has = this.#native.engine_has_spare();
     return has < 0 ? undefined : has === 1;
   }
+  /** Where processes are few: commands that come together are begun by the engine's thread, one by one. */
+  startWithoutThreads(): void {
+    this.#native.engine_no_starters();
+  }
   /** Ends the spare shell, and makes no more. */
   endSpare(): void {
     this.#native.engine_no_spare();

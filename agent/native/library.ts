@@ -48,6 +48,7 @@ const SYMBOLS = {
   engine_take_in: { args: [FFIType.u32, FFIType.ptr, FFIType.u32, FFIType.u32], returns: FFIType.i32 },
   engine_unwatch: { args: [FFIType.u32], returns: FFIType.void },
   engine_dial: { args: [FFIType.ptr], returns: FFIType.i32 },
+  engine_no_starters: { args: [], returns: FFIType.void },
   engine_no_spare: { args: [], returns: FFIType.void },
   engine_has_spare: { args: [], returns: FFIType.i32 },
   engine_inotify: { args: [], returns: FFIType.i32 },
