@@ -1,5 +1,5 @@
 // Whether the sandbox has room for more than its commands: a spare shell (native/spare.c), or threads that start commands
-// (native/engine.c), are not worth one of few processes.
+// (native/start.c), are not worth one of few processes.
 import { cgroupLimits } from "../info/cgroup.ts";
 import { type Read, readText } from "../process/read-text.ts";
 

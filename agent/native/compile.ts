@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 const SOURCES = [
   "engine.c",
+  "start.c",
   "command.c",
   "launch.c",
   "daemon.c",

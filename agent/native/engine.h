@@ -1,9 +1,10 @@
 // The engine's native half: one thread reads commands' pipes and reaps them, two start them where several come beside each
-// other, and what happened is handed to JavaScript in batches: a command that does nothing costs one wake-up of its loop. What a command means (outcomes,
-// time limits, trees) is decided in agent/exec; here are only file descriptors and processes. Linux 5.4 or newer.
-// engine.c is the thread, command.c what becomes of one command, launch.c how a child begins and what it does before exec,
-// daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it, settle.c what it waits in, spare.c,
-// form.c and gate.c a shell that is there before its line.
+// other, and what happened is handed to JavaScript in batches: a command that does nothing costs one wake-up of its loop.
+// What a command means (outcomes, time limits, trees) is decided in agent/exec; here are only file descriptors and
+// processes. Linux 5.4 or newer.
+// engine.c is the thread, start.c those that start commands, command.c what becomes of one command, launch.c how a child
+// begins and what it does before exec, daemon.c and calls.c what JavaScript calls, intake.c a socket that is read for it,
+// settle.c what it waits in, spare.c, form.c and gate.c a shell that is there before its line.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -120,6 +121,7 @@ struct engine {
   int loop;              // what JavaScript's thread waits at; -1 where that is not known
   uint32_t starting;     // so many are between clone and the child's exec:
   struct begin begins[STARTERS];
+  int starters;          // threads that start commands; -1 where there shall be none, or the first could not be made
   int untold;            // this kernel, or a filter of system calls, tells no pid ahead
   int64_t wakes_at;      // when the engine's thread looks again by itself
   uint8_t told, active;  // SIGCHLD is asked for; something began or ended since the last look
@@ -132,12 +134,15 @@ extern struct engine E;
 extern pthread_mutex_t lock;
 
 // engine.c
+void *engine_thread(void *unused);
+
+// start.c
 void begin_start(int by);
 void note_start(struct command *c);
 pid_t start(struct command *c, int by, int attend);
+void start_next(int by);
 void start_beside(void);
 int64_t nudge(int64_t now);
-void *engine_thread(void *unused);
 
 // command.c
 struct command *allot(void);

@@ -243,7 +243,7 @@ void spare_reaped(pid_t pid) {
   if (phase == READY && S.pid == pid) doom();
 }
 
-/** One that is being made may have been stopped by a command before its exec, as any child (engine.c): it is told to go
+/** One that is being made may have been stopped by a command before its exec, as any child (start.c): it is told to go
  * on. Answers whether one is being made. */
 int spare_nudge(int64_t now) {
   if (phase == MAKING && making->pidfd >= 0 && making_at + STOPPED_NS <= now)
