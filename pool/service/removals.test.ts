@@ -198,6 +198,21 @@ test("a second try goes alone, and however many of these are stuck, half of the 
   expect(bench.removals.running).toBe(10);
 });
 
+test("others go beside what is stuck, also where it leaves no room for a full batch", async () => {
+  using bench = new Bench({ maxRemoving: 100 });
+  const provider = new Played();
+  await bench.add(provider, names(0, 2), true);
+  await bench.add(provider, names(100, 250));
+  expect(sizes(provider)).toEqual([1, 1, 98]);
+  await bench.end(provider, names(101, 48));
+  expect(sizes(provider)).toEqual([1, 1, 98]);
+  await bench.end(provider, names(149, 2));
+  expect(sizes(provider)).toEqual([1, 1, 98, 50]);
+  // One that is stuck in its first try, too.
+  await bench.end(provider, names(151, 97));
+  expect(sizes(provider)).toEqual([1, 1, 98, 50, 97]);
+});
+
 test("a provider that ends none keeps no other's waiting", async () => {
   using bench = new Bench({ maxRemoving: 100 });
   const [hangs, goes] = [new Played("hangs"), new Played("goes")];

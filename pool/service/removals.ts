@@ -57,10 +57,11 @@ class Lane {
     if (free > 0 && this.#runningAgain < Math.max(1, this.#most >> 1) && this.#again.length > 0) {
       return this.#again.splice(0, 1);
     }
-    const full = this.provider.removeMany === undefined ? 1 : Math.min(MAX_BATCH, this.#most);
-    // Places are left one by one: whoever took each at once would send batches of one.
-    const size = Math.min(full, this.#first.length);
-    return size <= free ? this.#first.splice(0, size) : [];
+    const full = this.provider.removeMany === undefined ? 1 : MAX_BATCH;
+    // Places are left one by one: whoever took each at once would send batches of one. And beside what is stuck more than
+    // half of them may never be free together.
+    const worth = Math.min(full, Math.ceil(this.#most / 2), this.#first.length);
+    return free < worth ? [] : this.#first.splice(0, Math.min(full, free));
   }
 }
 
