@@ -1,7 +1,7 @@
 // What is held of a long stream once its command has ended, and its readers have said what they have. On a real server.
 import { expect, test } from "bun:test";
 import { encode } from "../contract/index.ts";
-import { type Frames, newId, until } from "./testing.ts";
+import { type Frames, newId, type Scripted, until } from "./testing.ts";
 import { argv, frameError, MiB, playedSandbox } from "./testing-commands.ts";
 
 const box = playedSandbox();
@@ -85,4 +85,40 @@ test("what was held whole at the end, since nobody read it, stays so however oft
   for (let at = 0; at < BYTES; at += part.length) command.write(part);
   command.exit();
   for (const _ of [1, 2]) expect(await isHeld(id, 0)).toBe(true);
+});
+
+test("a reader whose end gives another of the same command room to end is heeded by that one's end, too", async () => {
+  const options = { argv, credit_bytes: 16 * MiB, output_limit_bytes: 64 * MiB };
+  const write = (command: Scripted, bytes: number): void => {
+    for (let at = 0; at < bytes; at += part.length) command.write(part);
+  };
+  const id = newId();
+  const first = box.caller.stream("exec", { id, ...options });
+  const command = await box.begun();
+  first.onChunk = () => {
+    if (first.bytes("stdout") <= 7 * MiB) first.credit("stdout", first.bytes("stdout"), BYTES);
+  };
+  const second = box.caller.stream("attach", { id, credit_bytes: MiB / 2 });
+  second.onChunk = () => {
+    const received = Math.min(second.bytes("stdout"), 13 * MiB);
+    second.credit("stdout", received, received === 13 * MiB ? BYTES : received + MiB / 2);
+  };
+  for (let at = MiB; at <= 13 * MiB; at += MiB) {
+    write(command, MiB);
+    await until("both read it", () => first.bytes("stdout") === at && second.bytes("stdout") === at);
+  }
+  await box.settled();
+  // Of what may be on its way at once nothing is left, so that the second waits, and the first has what is its own.
+  const other = box.caller.stream("exec", { id: newId(), ...options });
+  const filler = await box.begun(2);
+  write(filler, 10.75 * MiB);
+  await until("most of it comes", () => other.bytes("stdout") >= 9.5 * MiB);
+  await box.settled();
+  write(command, MiB);
+  await until("the first has all", () => first.bytes("stdout") === BYTES);
+  await box.settled();
+  expect(second.bytes("stdout")).toBeLessThan(BYTES - part.length);
+  command.exit();
+  await Promise.all([first.ended, second.ended]);
+  expect(await isHeld(id, 7 * MiB)).toBe(true);
 });

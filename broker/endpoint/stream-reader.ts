@@ -233,9 +233,10 @@ export class StreamReader implements Listener, CreditTaker {
     if (result === undefined) return;
     if (STREAMS.some((stream) => this.#lacksBytes(stream))) return;
     const out = { stdout: this.#rest("stdout"), stderr: this.#rest("stderr") };
-    this.#close();
     this.#context.answer(this.#reply, endFrame(this.#command, this.#context.incarnation, result, out));
     this.#awaitReceipt();
+    // Last: others end by the room that this gives, and let go of what nobody needs.
+    this.#close();
   }
 
   /** Of what is held no more from its beginning, as much as it says that it has goes, too. */
