@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { ImageError, randomName, type SandboxSpec, UnsupportedError } from "../../broker/contract/index.ts";
 import { until as waitUntil } from "../../broker/server/testing.ts";
-import type { CreateRequest, Provider, ProviderEvent } from "./provider.ts";
+import type { CreateRequest, Provider, ProviderEvent, Removed } from "./provider.ts";
 
 export interface ProviderHarness {
   provider: Provider;
@@ -44,7 +44,7 @@ export function describeProvider(name: string, makeHarness: () => Promise<Provid
       provider.create(harness.request(sandbox, spec, maxLifeMs), signal());
     const listed = async (sandbox: string) =>
       (await provider.list(signal())).filter((entry) => entry.sandbox === sandbox);
-    const removeAll = (all: readonly { sandbox: string; uid: string | undefined }[]) =>
+    const removeAll = (all: readonly Removed[]) =>
       provider.removeMany?.(all, signal()) ??
       all.map(({ sandbox, uid }) => provider.remove(sandbox, uid, signal()));
     const nothingLeft = async () => expect(await harness.leftBehind()).toEqual([]);

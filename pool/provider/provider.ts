@@ -51,6 +51,12 @@ export type ProviderEvent =
       message: string;
     };
 
+export interface Removed {
+  sandbox: string;
+  /** Only if it still has that identity. */
+  uid: string | undefined;
+}
+
 export interface Provider {
   readonly name: string;
   /** Sandboxes that it removes at once, where these are fewer than the pool's `maxRemoving`. */
@@ -69,10 +75,7 @@ export interface Provider {
   remove(sandbox: string, uid: string | undefined, signal: AbortSignal): Promise<void>;
   /** Removes all of these, where the provider can do that in fewer calls; the default is one by one. Answers, and never
    * throws, for each in their order, as `remove` would: as soon as that one is verified gone, or has failed. */
-  removeMany?(
-    sandboxes: readonly { sandbox: string; uid: string | undefined }[],
-    signal: AbortSignal,
-  ): readonly Promise<void>[];
+  removeMany?(sandboxes: readonly Removed[], signal: AbortSignal): readonly Promise<void>[];
   /** All that there is, of this mesh, also what the pool does not know. */
   list(signal: AbortSignal): Promise<Listed[]>;
   /** Tells what happens, until the returned function is called. Events may be late, doubled or missing: `list` is

@@ -1,11 +1,9 @@
 // Calls to the providers' remove: of each provider so many sandboxes at once, in batches where it can do that.
 import { ProviderError, type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
-import type { Provider } from "../provider/provider.ts";
+import type { Provider, Removed } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
 
-export interface Removal {
-  sandbox: string;
-  uid: string | undefined;
+export interface Removal extends Removed {
   /** A second try goes alone, so that one that cannot be removed does not hold up its batch. */
   alone: boolean;
   done(failure: SandmeshError | undefined): void;

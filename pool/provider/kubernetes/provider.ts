@@ -1,7 +1,7 @@
 // The provider `kubernetes`: a pod for each sandbox, of the unmodified image. One create and one delete a sandbox; what
 // becomes of it between them is told by one watch.
 import type { SandboxSpec } from "../../../broker/contract/index.ts";
-import type { Created, CreateRequest, Listed, Provider, ProviderEvent } from "../provider.ts";
+import type { Created, CreateRequest, Listed, Provider, ProviderEvent, Removed } from "../provider.ts";
 import { openAccess } from "./api/access.ts";
 import { PodApi } from "./api/pods.ts";
 import { Transport } from "./api/transport.ts";
@@ -97,10 +97,7 @@ class Kubernetes implements KubernetesProvider {
     return this.#removal.remove(sandbox, uid, signal);
   }
 
-  removeMany(
-    sandboxes: readonly { sandbox: string; uid: string | undefined }[],
-    signal: AbortSignal,
-  ): Promise<void>[] {
+  removeMany(sandboxes: readonly Removed[], signal: AbortSignal): Promise<void>[] {
     return this.#removal.removeMany(sandboxes, signal);
   }
 

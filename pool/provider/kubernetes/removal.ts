@@ -1,6 +1,7 @@
 // How a pod goes: asked for once, alone or together with others, and waited for until the watch has told of its end; by
 // force where its node does not answer.
 import { ProviderError } from "../../../broker/contract/index.ts";
+import type { Removed } from "../provider.ts";
 import type { PodApi } from "./api/pods.ts";
 import type { Creation } from "./creation.ts";
 import type { Informer } from "./informer.ts";
@@ -18,11 +19,6 @@ export interface RemovalParts {
   teller: Teller;
   creation: Pick<Creation, "has" | "ended">;
   log: Log;
-}
-
-export interface Removed {
-  sandbox: string;
-  uid: string | undefined;
 }
 
 /** One of those that a grouped delete names. */

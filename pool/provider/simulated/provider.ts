@@ -7,7 +7,7 @@ import {
   type SandboxSpec,
   UnsupportedError,
 } from "../../../broker/contract/index.ts";
-import type { Created, CreateRequest, Listed, Provider, ProviderEvent } from "../provider.ts";
+import type { Created, CreateRequest, Listed, Provider, ProviderEvent, Removed } from "../provider.ts";
 import { FateSettings, hash } from "./fate.ts";
 import { RemoteWorld } from "./remote.ts";
 import { LocalWorld, type World } from "./world.ts";
@@ -87,10 +87,7 @@ export class SimulatedProvider implements Provider {
   }
 
   /** As many at once as the pool wants: each is a message, and their ends go side by side. */
-  removeMany(
-    batch: readonly { sandbox: string; uid: string | undefined }[],
-    signal: AbortSignal,
-  ): Promise<void>[] {
+  removeMany(batch: readonly Removed[], signal: AbortSignal): Promise<void>[] {
     return batch.map(({ sandbox, uid }) => this.remove(sandbox, uid, signal));
   }
 

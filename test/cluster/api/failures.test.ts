@@ -2,7 +2,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { ProviderError, QuotaExceededError, UnsupportedError } from "../../../broker/contract/index.ts";
 import { until } from "../../../broker/server/testing.ts";
-import type { Provider } from "../../../pool/provider/provider.ts";
+import type { Provider, Removed } from "../../../pool/provider/provider.ts";
 import { beside } from "../../../pool/testing/errors.ts";
 import { needing } from "../needs.ts";
 import { frozen } from "../programs.ts";
@@ -20,11 +20,7 @@ const thrown = async (work: Promise<unknown>): Promise<unknown> =>
 const ofAnyUid = (sandbox: string) => ({ sandbox, uid: undefined });
 
 /** All of them by removeMany. */
-async function together(
-  provider: Provider,
-  all: { sandbox: string; uid: string | undefined }[],
-  signal: AbortSignal,
-): Promise<void> {
+async function together(provider: Provider, all: readonly Removed[], signal: AbortSignal): Promise<void> {
   await Promise.all(provider.removeMany?.(all, signal) ?? []);
 }
 
