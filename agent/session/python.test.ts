@@ -64,3 +64,43 @@ python("input comes from stdin, and exit ends the session with its code", async 
   expect((await run(s, "import sys\nsys.exit(7)")).outcome).toEqual({ type: "exited", code: 7 });
   expect(() => begin(s, "1")).toThrow("its shell has exited");
 });
+
+python("what a command leaves of its stdin is not read by the next, whichever way it reads", async (s) => {
+  const more = (text: string) => ({ stdin: Buffer.from(text) });
+  const shown = async (text: string, stdin: string) => (await run(s, text, more(stdin))).stdout;
+  for (let i = 0; i < 2; i++) {
+    expect(await shown("input()", "one\ntwo\nthree\n")).toBe("'one'\n");
+    expect(await shown("input()", "mine\n")).toBe("'mine'\n");
+    expect(await shown("import sys; sys.stdin.read()", "")).toBe("''\n");
+    expect(await shown("import sys; sys.stdin.buffer.readline()", "one\ntwo\n")).toBe("b'one\\n'\n");
+  }
+  expect(await shown("from sys import stdin; stdin.readline()", "one\ntwo\n")).toBe("'one\\n'\n");
+  expect(await shown("(stdin.readline(), stdin.read())", "mine\nall\n")).toBe("('mine\\n', 'all\\n')\n");
+  // What has been decoded ends within a character.
+  await run(s, "sys.stdin.reconfigure(errors='strict')");
+  for (const before of ["", "x", "xx"])
+    expect(await shown("input()", `${before}\n${"\u20ac".repeat(400_000)}`)).toBe(`'${before}'\n`);
+  expect(await shown("input()", "mine\n")).toBe("'mine'\n");
+  expect(await shown("import io; sys.stdin = io.TextIOWrapper(sys.stdin.buffer); input()", "1\n2\n")).toBe(
+    "'1'\n",
+  );
+  expect(await shown("input()", "mine\n")).toBe("'mine'\n");
+  expect(await shown("sys.stdin = io.StringIO('a\\nb\\n'); input()", "1\n")).toBe("'a'\n");
+  expect(await shown("input()", "2\n")).toBe("'b'\n");
+});
+
+python("a command that closed its stdin, or put another in its place, closed its own only", async (s) => {
+  const shown = async (text: string, stdin: string) =>
+    (await run(s, `import os, sys\n${text}`, { stdin: Buffer.from(stdin) })).stdout;
+  const closes = [
+    "open(0).read()",
+    "with sys.stdin: sys.stdin.read()",
+    "os.close(0)",
+    "os.dup2(os.open('/dev/null', 0), 0)",
+  ];
+  for (const text of closes) {
+    await shown(text, "one\ntwo\n");
+    expect([text, await shown("input()", "mine\n")]).toEqual([text, "'mine'\n"]);
+    expect([text, await shown("open(0, closefd=False).read()", "all")]).toEqual([text, "'all'\n"]);
+  }
+});

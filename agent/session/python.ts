@@ -12,6 +12,8 @@ def _driver():
     for fd in (3, 4, 5):
         os.set_inheritable(fd, False)
     own, name = os.getpid(), "<session>"
+    given, (ended, writer) = os.dup(0), os.pipe()
+    os.close(writer)
     def execute(source):
         linecache.cache[name] = (len(source), None, io.StringIO(source, None).readlines(), name)
         tree = ast.parse(source, name)
@@ -30,6 +32,33 @@ def _driver():
                 stream.flush()
             except Exception:
                 pass
+    def empty(stream):
+        try:
+            if stream.fileno() != 0:
+                return
+            try:
+                stream.read()
+            except UnicodeError:
+                # The decoder keeps the half of a character.
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.__init__(stream.buffer, stream.encoding, stream.errors, "\\n")
+        except Exception:
+            pass
+    def renew():
+        # What the last command has not read of its stdin may stand in the streams' buffers: with the descriptor at its end
+        # they give that, and no more. The descriptor itself may have been closed, as open(0) does.
+        try:
+            try:
+                os.dup2(ended, 0)
+                for stream in (sys.__stdin__, sys.stdin):
+                    empty(stream)
+            finally:
+                os.dup2(given, 0)
+        except OSError:
+            return
+        stdin = sys.__stdin__
+        if stdin is sys.stdin and stdin.closed:
+            sys.stdin = sys.__stdin__ = open(0, "r", -1, stdin.encoding, stdin.errors, "\\n", False)
     def once(merge):
         status, kept = 0, None
         try:
@@ -38,6 +67,7 @@ def _driver():
                 kept = os.dup(2)
                 os.dup2(1, 2)
             try:
+                renew()
                 execute(os.pread(5, os.fstat(5).st_size, 0).decode("utf-8", "surrogateescape"))
             except SystemExit:
                 raise
