@@ -33,7 +33,8 @@ export class Destination {
   readonly #made: boolean;
   /** The folder that the last entry went into, and those above it: the next one mostly goes there too. */
   readonly #open: { name: Buffer; folder: Folder }[] = [];
-  readonly #folders: ArchiveEntry[] = [];
+  /** By name: where the archive has one twice, the last counts. In the order of their first. */
+  readonly #folders = new Map<string, ArchiveEntry>();
   readonly #direct = new Direct();
   #touched: boolean;
 
@@ -58,7 +59,7 @@ export class Destination {
       // "./" is the folder itself: one that was there has its own mode and owner.
       if (name === undefined && !this.#made) return;
       await this.#enter(entry.names);
-      if (this.#folders.push(entry) > MAX_FOLDERS)
+      if (this.#folders.set(keyOf(entry.names), entry).size > MAX_FOLDERS)
         throw fileFault("E2BIG", `the archive has more than ${MAX_FOLDERS} folders`);
       return;
     }
@@ -103,7 +104,9 @@ export class Destination {
 
   /** Modes, owners and times of the folders, the innermost first. */
   async finish(): Promise<void> {
-    for (const entry of this.#folders.splice(0).reverse()) {
+    const folders = [...this.#folders.values()].reverse();
+    this.#folders.clear();
+    for (const entry of folders) {
       const { handle } = await this.#enter(entry.names);
       await this.#dress(handle, entry);
     }
@@ -188,6 +191,7 @@ async function wholeOf(content: AsyncIterable<unknown>, size: number): Promise<U
   return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
 }
 
+const keyOf = (names: readonly Buffer[]): string => names.map((name) => name.toString("latin1")).join("/");
 const nameOf = (names: readonly Buffer[]): string => names.map((name) => name.toString()).join("/");
 const shownOf = (names: readonly Buffer[]): string => JSON.stringify(nameOf(names));
 

@@ -43,4 +43,28 @@ describe.if(process.getuid?.() === 0)("the owner", () => {
     await fill(await files.write({ ...written, path: "f", uid: 1, gid: 2 }), Buffer.from("newer"));
     expect(owners(root, ["f"])).toEqual([["f", 1, 2, "640"]]);
   });
+
+  test.each([
+    [{ gid: 2 }, [4321, 2, "640"]],
+    [{ uid: 1 }, [1, 8765, "640"]],
+    [{ mode: 0o600 }, [4321, 8765, "600"]],
+    [{ uid: 1, gid: 2, mode: 0o600 }, [1, 2, "600"]],
+    [{}, [4321, 8765, "640"]],
+  ] as const)(
+    "of a file that is appended to, or rewritten, becomes what is asked for: %j",
+    async (asked, has) => {
+      const { root, files } = scene();
+      for (const append of [true, false]) {
+        const path = join(root, `f-${append}`);
+        writeFileSync(path, "old");
+        chownSync(path, 4321, 8765);
+        chmodSync(path, 0o640);
+        await fill(
+          await files.write({ ...written, ...asked, append, path: `f-${append}` }),
+          Buffer.from("new"),
+        );
+        expect(owners(root, [`f-${append}`])).toEqual([[`f-${append}`, ...has]]);
+      }
+    },
+  );
 });

@@ -147,6 +147,30 @@ test("what we pack, GNU tar and Python read; what they pack, we unpack", async (
   }
 });
 
+test("a folder that an archive names twice gets the mode and time that it names last, as GNU tar has it", async () => {
+  const { root, files } = scene();
+  const from = join(root, "from");
+  mkdirSync(join(from, "d/e"), { recursive: true });
+  const add = (name: string, mode: number, time: number): void => {
+    chmodSync(join(from, name), mode);
+    utimesSync(join(from, name), time, time);
+    run(["tar", "--no-recursion", "-rf", "../all.tar", name], from);
+  };
+  add("d", 0o700, 1_400_000_000);
+  add("d/e", 0o711, 1_500_000_000);
+  add("./d/e", 0o750, 1_500_000_001);
+  add("d", 0o755, 1_400_000_001);
+  add(".", 0o701, 1_300_000_000);
+  add(".", 0o705, 1_300_000_001);
+  mkdirSync(join(root, "theirs"));
+  const archive = readFileSync(join(root, "all.tar"));
+  run(["tar", "-xpf", "-", "-C", "theirs"], root, archive);
+  await fill(await files.unpack("ours", false), archive);
+  expect(describe(join(root, "ours"))).toEqual(describe(join(root, "theirs")));
+  const top = lstatSync(join(root, "ours"));
+  expect([top.mode & 0o7777, top.mtimeMs]).toEqual([0o705, 1_300_000_001_000]);
+});
+
 test("one file is packed under its own name, an empty folder as an empty archive", async () => {
   const { root, files } = scene();
   mkdirSync(join(root, "none"));

@@ -103,15 +103,16 @@ class DirectSink implements ByteSink {
   }
 
   async finish(): Promise<void> {
-    const { path, append, fsync, mode } = this.#options;
+    const { path, append, fsync, mode, uid, gid } = this.#options;
     try {
       // Links were followed: one that has come there since may lead out of a root.
       const flags = O_WRONLY | O_CREAT | O_NOFOLLOW | UNWAITING | (append ? O_APPEND : 0);
       const file = await open(this.#held.at, flags, mode ?? 0o666);
       try {
         await writeAll(file, Buffer.concat(this.#parts));
-        if (this.#replaced === undefined || mode !== undefined || this.#options.uid !== undefined)
-          if (this.#replaced?.isFile() ?? true) await dress(file, this.#options, this.#replaced);
+        const asked = mode !== undefined || uid !== undefined || gid !== undefined;
+        if (this.#replaced === undefined || (asked && this.#replaced.isFile()))
+          await dress(file, this.#options, this.#replaced);
         await setTime(file, this.#options);
         if (fsync) await file.sync();
       } finally {

@@ -163,6 +163,19 @@ async def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert os.listdir(place) == ["fine"]
 
 
+async def test_a_folder_that_an_archive_names_twice_gets_what_it_names_last(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, mode, mtime in (("d", 0o700, 1), ("d/e", 0o711, 2), ("./d/e/", 0o750, 3), ("d", 0o755, 4)):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, mode, mtime
+            tar.addfile(folder)
+    with archive.open("rb") as file:
+        Unpacking(os.fsencode(tmp_path), new=False).take(file)
+    found = [os.stat(tmp_path / name) for name in ("d", "d/e")]
+    assert [(stats.st_mode & 0o7777, stats.st_mtime) for stats in found] == [(0o755, 4), (0o750, 3)]
+
+
 async def test_copies_say_what_they_leave_out_and_keep_names_modes_links_and_times(
     local: Backend, tmp_path: Path
 ) -> None:

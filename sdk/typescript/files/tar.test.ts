@@ -97,6 +97,25 @@ test("a link that was there before is replaced, not written through", async () =
   expect(await readFile(join(to, "file"), "utf8")).toBe("new");
 });
 
+test("a folder that an archive names twice gets the mode and time that it names last", async () => {
+  const to = join(base, "to");
+  const folder = (name: string, mode: number, seconds: number): Parameters<typeof archive>[0][number] => [
+    { name, type: "directory", mode, mtime: new Date(seconds * 1000) },
+  ];
+  const entries = [
+    folder("d", 0o700, 1),
+    folder("d/e", 0o711, 2),
+    folder("./d/e/", 0o750, 3),
+    folder("d", 0o755, 4),
+  ];
+  await unpackFolder(archive(entries), to);
+  const found = await Promise.all(["d", "d/e"].map((name) => stat(join(to, name))));
+  expect(found.map(({ mode, mtimeMs }) => [mode & 0o7777, mtimeMs])).toEqual([
+    [0o755, 4000],
+    [0o750, 3000],
+  ]);
+});
+
 test("a file with several names comes back as one, also one with holes and under odd and long names", async () => {
   const [from, to] = [join(base, "from"), join(base, "to")];
   await mkdir(join(from, "sub"), { recursive: true });

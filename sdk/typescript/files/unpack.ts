@@ -48,13 +48,14 @@ export async function unpackFolder(
   await localErrors(folder, () => mkdir(folder, { recursive: true }));
   const root = Buffer.from(folder);
   const links: Placed[] = [];
-  const folders: Placed[] = [];
+  // Where the archive has one twice, the last counts.
+  const folders = new Map<string, Placed>();
   await eachEntry(source, async (content, entry) => {
     const path = below(root, entry.names);
     await localErrors(path, async () => {
       if (entry.type === "dir") {
         await makeFolders(root, entry.names, wrote);
-        folders.push({ path, entry });
+        folders.set(path.toString("latin1"), { path, entry });
         return;
       }
       // Of the folder itself only its attributes can be told.
@@ -67,7 +68,8 @@ export async function unpackFolder(
   });
   for (const { path, entry } of links) await localErrors(path, () => makeSymlink(path, entry, wrote));
   // Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
-  for (const { path, entry } of folders.reverse()) await localErrors(path, () => dress(path, entry));
+  for (const { path, entry } of [...folders.values()].reverse())
+    await localErrors(path, () => dress(path, entry));
 }
 
 /** The content of an archive's one file, with its holes, as the new file `path`. Throws what `unpackFolder` does. */

@@ -67,15 +67,15 @@ class Unpacking:
     def take(self, archive: IO[bytes]) -> None:
         """Raises FileError for a name that leads outside, and that names what cannot be written."""
         links: list[tarfile.TarInfo] = []
-        folders: list[tarfile.TarInfo] = []
+        # Where the archive has one twice, the last counts.
+        folders: dict[bytes, tarfile.TarInfo] = {}
         with _damage(), tarfile.open(fileobj=archive, mode="r:", encoding="utf-8") as tar:
             for entry in tar:
                 self._put(tar, entry, links, folders)
         for entry in links:
             self._link(entry)
         # Deepest first: what is written into a folder changes its time, and its mode may forbid writing.
-        for entry in reversed(folders):
-            path = self._path(_components(entry.name))
+        for path, entry in reversed(folders.items()):
             with local_errors(path):
                 os.utime(path, (entry.mtime, entry.mtime))
                 os.chmod(path, entry.mode & 0o7777)
@@ -85,7 +85,7 @@ class Unpacking:
         tar: tarfile.TarFile,
         entry: tarfile.TarInfo,
         links: list[tarfile.TarInfo],
-        folders: list[tarfile.TarInfo],
+        folders: dict[bytes, tarfile.TarInfo],
     ) -> None:
         names = _components(entry.name)
         path = self._path(names)
@@ -94,7 +94,7 @@ class Unpacking:
                 # "./" is the folder itself: one that was there keeps its own mode and time.
                 if names or self._new:
                     self._folders(names)
-                    folders.append(entry)
+                    folders[path] = entry
             elif not names:
                 return
             elif entry.issym():
