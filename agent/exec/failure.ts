@@ -1,6 +1,13 @@
 // Why a command could not be started: from the step that failed and its errno to the outcome's reason and a sentence.
 import { constants } from "node:os";
-import { InternalError, type NOT_STARTED_REASONS, type Outcome } from "../../broker/contract/index.ts";
+import {
+  errnoOf,
+  InternalError,
+  type NOT_STARTED_REASONS,
+  type Outcome,
+  type SandmeshError,
+  toSandmeshError,
+} from "../../broker/contract/index.ts";
 import type { StartFailure } from "../native/engine.ts";
 
 type Reason = (typeof NOT_STARTED_REASONS)[number];
@@ -109,3 +116,26 @@ const errnoName = (errno: number): string => ERRNO_NAMES.get(errno) ?? `errno ${
 /** The outcome where not even the pipes could be made. */
 export const noPipes = (errno: number, attempt: Attempt): NotStarted =>
   failureOutcome({ stage: STAGE.clone, errno, detail: 0 }, attempt);
+
+/** Whether no descriptor was left, to this process or to the machine. */
+export const isOutOfFiles = (thrown: unknown): boolean =>
+  ["EMFILE", "ENFILE"].includes(errnoOf(thrown) ?? "");
+
+/** What a session's command is told for which the daemon itself lacked something: descriptors, memory, room in a file. */
+export function startLack(thrown: unknown): NotStarted | SandmeshError {
+  const what = errnoOf(thrown);
+  switch (what) {
+    case undefined:
+      return toSandmeshError(thrown);
+    case "EMFILE":
+    case "ENFILE":
+      return notStarted("out_of_files", `no file descriptors left to start the command (${what})`);
+    case "ENOMEM":
+    case "ENOSPC":
+      return notStarted("out_of_memory", `no memory to start the command (${what})`);
+    case "EFBIG":
+      return notStarted("permission", "the command is longer than the daemon's limit of file size (EFBIG)");
+    default:
+      return notStarted("permission", `the command could not be handed to its shell (${what})`);
+  }
+}

@@ -6,9 +6,22 @@ import { findTree, type Held } from "../exec/tree.ts";
 /** The kernel counts process starts in this unit towards user space, whatever its own (USER_HZ). */
 const TICKS_PER_S = 100;
 
-function bootTicks(): number {
-  return Number.parseFloat(readFileSync("/proc/uptime", "latin1")) * TICKS_PER_S;
+/** Files of the kernel's that are opened once: what tells a command's processes from others must also be there where no
+ * descriptor is left. */
+const kept = new Map<string, number>();
+const text = Buffer.alloc(128);
+
+/** One system call. */
+function reread(path: string): string {
+  let file = kept.get(path);
+  if (file === undefined) {
+    file = openSync(path, "r");
+    kept.set(path, file);
+  }
+  return text.toString("latin1", 0, readSync(file, text, 0, text.length, 0));
 }
+
+const bootTicks = (): number => Number.parseFloat(reread("/proc/uptime")) * TICKS_PER_S;
 
 /** When it started, in ticks since boot; undefined where it has ended. */
 export function startTicks(pid: number): number | undefined {
@@ -26,14 +39,15 @@ export interface Moment {
   lastPid: number;
 }
 
-let loadavg: number | undefined;
-const text = Buffer.alloc(128);
-
 /** The pid that was given last. Cheap (one system call), so it is noted at the start of each command. */
 export function lastPid(): number {
-  loadavg ??= openSync("/proc/loadavg", "r");
-  const line = text.toString("latin1", 0, readSync(loadavg, text, 0, text.length, 0));
+  const line = reread("/proc/loadavg");
   return Number(line.slice(line.lastIndexOf(" ") + 1));
+}
+
+/** Opens what later moments need; once done, they need no more descriptors. */
+export function openMoments(): void {
+  momentAgo(0, lastPid());
 }
 
 /** The moment `elapsedMs` ago at which `pid` was the last. */

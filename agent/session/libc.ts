@@ -1,8 +1,9 @@
 // The few system calls that sessions need and Bun does not give: pipes that are pipes (Bun's own are sockets, on which
 // /dev/stdout cannot be opened), a file in memory, reads and writes that do not wait.
 import { dlopen, FFIType, ptr } from "bun:ffi";
+import { ftruncateSync, writeSync } from "node:fs";
 
-const { i32, i64, i64_fast, u32, u64, ptr: pointer } = FFIType;
+const { i32, i64_fast, u32, u64, ptr: pointer } = FFIType;
 const load = () =>
   dlopen("libc.so.6", {
     pipe2: { args: [pointer, i32], returns: i32 },
@@ -11,8 +12,6 @@ const load = () =>
     close: { args: [i32], returns: i32 },
     read: { args: [i32, pointer, u64], returns: i64_fast },
     write: { args: [i32, pointer, u64], returns: i64_fast },
-    pwrite: { args: [i32, pointer, u64, i64], returns: i64_fast },
-    ftruncate: { args: [i32, i64], returns: i32 },
     fcntl: { args: [i32, i32, i32], returns: i32 },
     ioctl: { args: [i32, u64, pointer], returns: i32 },
   }).symbols;
@@ -28,21 +27,34 @@ const F_SETPIPE_SZ = 1031;
 const MFD_CLOEXEC = 1;
 const FIONREAD = 0x541b;
 
-/** Descriptors of the daemon's own; none is inherited by what it starts. Throws where there are none left. */
+/** Descriptors of the daemon's own; none is inherited by what it starts. Where there are none left, each of these throws an
+ * error with the code EMFILE, as node:fs does. */
 export interface Pipe {
   readonly read: number;
   readonly write: number;
 }
 
 function fd(result: number, what: string): number {
-  if (result < 0) throw new Error(`the daemon has too many files open to make a ${what}`);
-  return result;
+  if (result >= 0) return result;
+  throw Object.assign(new Error(`the daemon has too many files open to make a ${what}`), { code: "EMFILE" });
 }
 
 export function makePipe(): Pipe {
   const ends = new Int32Array(2);
   fd(libc().pipe2(ptr(ends), O_CLOEXEC), "pipe");
   return { read: ends[0] ?? -1, write: ends[1] ?? -1 };
+}
+
+/** So many, or none at all. */
+export function makePipes(count: number): Pipe[] {
+  const made: Pipe[] = [];
+  try {
+    while (made.length < count) made.push(makePipe());
+    return made;
+  } catch (thrown) {
+    closeAll(made.flatMap(({ read, write }) => [read, write]));
+    throw thrown;
+  }
 }
 
 /** So that reading or writing that end never waits. */
@@ -72,10 +84,11 @@ export function makeMemoryFile(name: string): number {
   return fd(libc().memfd_create(ptr(Buffer.from(`${name}\0`)), MFD_CLOEXEC), "file in memory");
 }
 
-/** Replaces what the file holds. */
+/** Replaces what the file holds. Throws, with the errno's name as its code, where the whole does not go in (a limit of file
+ * size, no memory); then the file is not to be used. */
 export function setContent(file: number, content: Uint8Array): void {
-  if (content.length > 0) libc().pwrite(file, ptr(content), content.length, 0);
-  libc().ftruncate(file, content.length);
+  for (let at = 0; at < content.length; ) at += writeSync(file, content, at, content.length - at, at);
+  ftruncateSync(file, content.length);
 }
 
 /** Bytes written, 0 where the pipe is full or nobody can read it. */

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { type Outcome, type OutputStream, SandmeshError } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { after } from "../../broker/link/after.ts";
-import { statusTaken } from "../exec/failure.ts";
+import { startLack, statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
 import { noProcess, SIGINT } from "../exec/signals.ts";
@@ -80,28 +80,38 @@ export class SessionCommand implements RunningCommand {
     this.#host = host;
   }
 
-  /** Its turn has come. `cwd` is absolute. */
-  start(backlog: readonly { stream: OutputStream; data: Uint8Array }[], cwd: string | undefined): void {
-    const { shell, stdin, stdin_open, timeout_ms, env, merge } = this.request;
+  /** Its turn has come. `cwd` is absolute. Where something that it needs is not to be had it has not started, and `backlog`
+   * is not taken. */
+  start(backlog: () => readonly { stream: OutputStream; data: Uint8Array }[], cwd: string | undefined): void {
+    const { stdin, stdin_open, timeout_ms, env, merge } = this.request;
+    const apart = cwd !== undefined || env !== undefined;
+    try {
+      this.#prepare(apart ? subshellPrelude(cwd, env ?? {}) : "");
+    } catch (thrown) {
+      this.#finish(startLack(thrown));
+      return;
+    }
     this.#state = "running";
     this.#startedAt = performance.now();
-    this.#lastPid = lastPid();
     this.#sink.started(this.#host.shell.pid);
-    for (const { stream, data } of backlog) this.output(stream, data);
-    if (stdin_open || (stdin !== undefined && stdin.length > 0)) {
-      this.#feed = this.#host.shell.feed();
-      if (stdin !== undefined) void this.#feed.write(stdin);
-      if (!stdin_open) this.#feed.close();
-    }
+    for (const { stream, data } of backlog()) this.output(stream, data);
+    if (stdin !== undefined) void this.#feed?.write(stdin);
+    if (!stdin_open) this.#feed?.close();
     this.#begun.resolve();
     if (timeout_ms !== undefined)
       this.#clearTimer = after(timeout_ms, () => void this.#end({ why: "timeout", afterMs: timeout_ms }));
     this.#first = newNonce();
     this.#expected = this.#first;
-    const apart = cwd !== undefined || env !== undefined;
-    const text = apart ? subshellPrelude(cwd, env ?? {}) + shell : (shell ?? "");
-    this.#host.shell.run(text, { nonce: this.#first, lastStatus: this.#host.lastStatus, merge, apart });
+    this.#host.shell.run({ nonce: this.#first, lastStatus: this.#host.lastStatus, merge, apart });
     this.#listen(FIRST_QUIET_MS);
+  }
+
+  /** All that may fail, before anything of it runs. */
+  #prepare(prelude: string): void {
+    const { shell, stdin, stdin_open } = this.request;
+    this.#lastPid = lastPid();
+    if (stdin_open || (stdin !== undefined && stdin.length > 0)) this.#feed = this.#host.shell.feed();
+    this.#host.shell.load(prelude + (shell ?? ""));
   }
 
   /** What a command may do to the shell (disable a builtin, close its descriptors) can keep it from saying that it is

@@ -12,7 +12,7 @@ import {
   type SessionView,
 } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
-import { notStarted } from "../exec/failure.ts";
+import { notStarted, startLack } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
@@ -20,6 +20,7 @@ import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
 import type { OomKills } from "../process/oom.ts";
 import { Backlog } from "./backlog.ts";
+import { openMoments } from "./foreground.ts";
 import { incompleteBecause, mayBeIncomplete } from "./incomplete.ts";
 import { type CommandHost, SessionCommand } from "./session-command.ts";
 import { ShellProcess } from "./shell-process.ts";
@@ -68,7 +69,7 @@ export class Session implements CommandHost {
   }
 
   /** Starts the shell and waits until it takes commands. Throws SessionClosedError where it ends instead, FailedStart
-   * where it cannot be started. */
+   * where it cannot be started, an error of code EMFILE where no descriptors are left. */
   static async open(options: SessionOptions): Promise<Session> {
     const session = new Session(options);
     const ready = Promise.withResolvers<void>();
@@ -77,6 +78,7 @@ export class Session implements CommandHost {
     const { engine, environment, shell, cwd, env } = options;
     const { marker, group } = session;
     try {
+      openMoments();
       session.#shell = await ShellProcess.start(
         { engine, environment, shell, marker, cwd, env, group },
         {
@@ -192,7 +194,8 @@ export class Session implements CommandHost {
     const command = this.#queue.shift();
     if (command === undefined) return;
     this.#current = command;
-    void this.#start(command);
+    // Whatever befalls it, what waits behind it has its turn.
+    this.#start(command).catch((thrown) => command.refuse(startLack(thrown)));
   }
 
   async #start(command: SessionCommand): Promise<void> {
@@ -217,7 +220,7 @@ export class Session implements CommandHost {
     }
     this.#options.oom.look();
     this.#busySince = performance.now();
-    command.start(this.#backlog.take(), cwd);
+    command.start(() => this.#backlog.take(), cwd);
   }
 
   /** Relative ones start where the shell is; undefined where there is no such folder. */
@@ -260,6 +263,8 @@ export class Session implements CommandHost {
       killAll: this.group && (() => this.group?.kill()),
       graceMs,
     });
+    // Where no descriptor was left to look with, nobody was found.
+    this.shell.signal("SIGKILL");
   }
 
   #close(reason: ClosedReason, why: string): void {

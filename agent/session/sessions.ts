@@ -2,12 +2,13 @@
 import {
   BusyError,
   ConflictError,
+  errnoOf,
   NotFoundError,
   SessionClosedError,
   type SessionView,
 } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand, Sessions } from "../../broker/endpoint/executor.ts";
-import { failureOutcome } from "../exec/failure.ts";
+import { failureOutcome, isOutOfFiles } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Environment } from "../process/environment.ts";
@@ -61,7 +62,7 @@ export function createSessions(options: SessionsOptions): SessionCommands {
     }
   };
 
-  const start = async (request: Parameters<Sessions["open"]>[0]): Promise<Session> => {
+  const begin = async (request: Parameters<Sessions["open"]>[0]): Promise<Session> => {
     const path = request.env?.PATH ?? options.environment.get("PATH");
     const shell = findSessionShell(request.shell, path);
     const cwd =
@@ -94,6 +95,14 @@ export function createSessions(options: SessionsOptions): SessionCommands {
       throw new NotFoundError(outcome.message, { field, reason: outcome.reason, started: "no" });
     }
   };
+
+  const start = (request: Parameters<Sessions["open"]>[0]): Promise<Session> =>
+    begin(request).catch((thrown) => {
+      // Already the shell's path cannot be followed without a descriptor.
+      if (!isOutOfFiles(thrown)) throw thrown;
+      const message = `no file descriptors left to open the session (${errnoOf(thrown)})`;
+      throw new BusyError(message, { reason: "out_of_files", started: "no" });
+    });
 
   const close = async (name: string, graceMs: number): Promise<boolean> => {
     const entry = entries.get(name);

@@ -12,7 +12,8 @@ import {
   closeAll,
   makeMemoryFile,
   makeNonBlocking,
-  makePipe,
+  makePipes,
+  type Pipe,
   readSome,
   setContent,
   waiting,
@@ -71,14 +72,10 @@ export class ShellProcess {
   #drains: Promise<void> = Promise.resolve();
   #exited = false;
 
-  /** Starts it; resolves when it runs. Rejects with a StartFailure's `FailedStart` where it could not be started. */
+  /** Starts it; resolves when it runs. Rejects with a StartFailure's `FailedStart` where it could not be started, with an error
+   * of code EMFILE where no descriptors are left for it. */
   static async start(options: ShellOptions, listener: ShellListener): Promise<ShellProcess> {
-    const stdin = makePipe();
-    const stdout = makePipe();
-    const stderr = makePipe();
-    const commands = makePipe();
-    const status = makePipe();
-    const text = makeMemoryFile("command");
+    const { stdin, stdout, stderr, commands, status, text } = makeDescriptors();
     const child: Record<Descriptor, number> = {
       stdin: stdin.read,
       stdout: stdout.write,
@@ -176,12 +173,15 @@ export class ShellProcess {
     return this.#ended.promise;
   }
 
-  /** Has it run `text`. */
-  run(text: string, line: CommandLine): void {
-    const { dialect } = this.#shell;
-    const whole = dialect.wrap?.(text) ?? text;
+  /** Lays `text` ready for `run`. Throws, with the errno's name as its code, where the whole of it cannot be. */
+  load(text: string): void {
+    const whole = this.#shell.dialect.wrap?.(text) ?? text;
     setContent(this.#text, Buffer.from(whole.endsWith("\n") ? whole : `${whole}\n`));
-    this.#send(dialect.run(line));
+  }
+
+  /** Has it run what `load` got. */
+  run(line: CommandLine): void {
+    this.#send(this.#shell.dialect.run(line));
     if (this.#toPass > 0) this.#toPass -= 1;
     // After all that came with the request was looked at.
     else queueMicrotask(() => this.#await());
@@ -199,6 +199,7 @@ export class ShellProcess {
     return this.#open.has(this.#statusEnd) && waiting(this.#statusEnd) === 0;
   }
 
+  /** Throws (EMFILE) where no descriptors are left. */
   feed(): StdinFeed {
     return new StdinFeed(this.#stdin);
   }
@@ -293,6 +294,18 @@ export class ShellProcess {
     await this.#status.cancel().catch(() => {});
     for (const output of this.#outputs) await output.close();
     for (const end of this.#open) this.#closeOwn(end);
+  }
+}
+
+/** All that a shell is driven by, or none of it. */
+function makeDescriptors(): Record<Exclude<Descriptor, "text">, Pipe> & { text: number } {
+  const text = makeMemoryFile("command");
+  try {
+    const [stdin, stdout, stderr, commands, status] = makePipes(5) as [Pipe, Pipe, Pipe, Pipe, Pipe];
+    return { stdin, stdout, stderr, commands, status, text };
+  } catch (thrown) {
+    closeAll([text]);
+    throw thrown;
   }
 }
 

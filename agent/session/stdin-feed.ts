@@ -7,14 +7,21 @@ const PIPE_BYTES = 1024 * 1024;
 const RETRY_MS = 5;
 
 export class StdinFeed {
-  readonly #readEnd: number;
+  /** Opened ahead, so that a command's end needs no descriptor: there may be none left by then. */
+  readonly #reader: number;
   #writer: number | undefined;
   #tail: Promise<void> = Promise.resolve();
   #closing = false;
 
+  /** Throws (EMFILE) where no descriptors are left. */
   constructor(readEnd: number) {
-    this.#readEnd = readEnd;
-    this.#writer = openWriter(readEnd);
+    this.#reader = openReader(readEnd);
+    try {
+      this.#writer = openWriter(readEnd);
+    } catch (thrown) {
+      closeAll([this.#reader]);
+      throw thrown;
+    }
   }
 
   /** Resolves when the bytes are in the pipe, or when the command has ended. In order. */
@@ -31,13 +38,12 @@ export class StdinFeed {
     void this.#tail.then(() => this.#drop());
   }
 
-  /** The command has ended: what it did not read goes, so that the next does not get it. */
+  /** Once. The command has ended: what it did not read goes, so that the next does not get it. */
   end(): void {
     this.#closing = true;
     this.#drop();
-    const reader = openReader(this.#readEnd);
-    discard(reader);
-    closeAll([reader]);
+    discard(this.#reader);
+    closeAll([this.#reader]);
   }
 
   async #send(data: Uint8Array): Promise<void> {
