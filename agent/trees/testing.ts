@@ -46,6 +46,8 @@ export class Reader {
   readonly path: string;
   cursor: string;
   readonly told = new Map<string, string>();
+  /** All that was told, as "changed a/path". */
+  readonly inOrder: string[] = [];
   overflows = 0;
 
   constructor(trees: Trees, path: string, cursor: string) {
@@ -56,7 +58,10 @@ export class Reader {
   async read(waitMs = 10_000): Promise<void> {
     const answer = await this.#trees.changes({ path: this.path, cursor: this.cursor, waitMs });
     if (answer.overflow) this.overflows++;
-    for (const { path, kind } of answer.changes) this.told.set(path, kind);
+    for (const { path, kind } of answer.changes) {
+      this.told.set(path, kind);
+      this.inOrder.push(`${kind} ${path}`);
+    }
     if (answer.cursor === this.cursor)
       throw new Error(`no more came; told were ${[...this.told.keys()].join(" ")}`);
     this.cursor = answer.cursor;

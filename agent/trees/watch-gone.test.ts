@@ -99,3 +99,81 @@ describe("what is watched is gone", () => {
     await ended(reader);
   });
 });
+
+describe("a folder below that is replaced is told as removed, ahead of what is there now,", () => {
+  /** What is told from the removal of `gone` to the change of `last`; where that took more than one answer, each once. */
+  const toldOf = async (reader: Reader, gone: string, last: string): Promise<string[]> => {
+    const told = reader.inOrder;
+    const from = () => told.indexOf(`removed ${gone}`);
+    while (from() < 0 || told.at(-1) !== `changed ${last}`) await reader.read();
+    return [...new Set(told.slice(from()))];
+  };
+  const away = () => renameSync(own.at("sub"), own.at("../out"));
+  const beside = () => {
+    mkdirSync(own.at("../new"));
+    writeFileSync(own.at("../new/last"), "");
+  };
+  const another = ["removed sub", "changed sub", "changed sub/last"];
+
+  test("by one that is moved there", async () => {
+    own.put("sub/deep/old");
+    beside();
+    const reader = await own.reader();
+    away();
+    renameSync(own.at("../new"), own.at("sub"));
+    expect(await toldOf(reader, "sub", "sub/last")).toEqual(another);
+  });
+
+  test("by one that changes places with it", async () => {
+    own.put("sub/deep/old");
+    beside();
+    const reader = await own.reader();
+    const exchange = "import ctypes; exit(ctypes.CDLL(None).renameat2(-100, b'sub', -100, b'../new', 2))";
+    expect(Bun.spawnSync(["python3", "-c", exchange], { cwd: own.root }).exitCode).toBe(0);
+    expect(await toldOf(reader, "sub", "sub/last")).toEqual(another);
+  });
+
+  test("by one that is made there", async () => {
+    own.put("sub/deep/old");
+    const reader = await own.reader();
+    away();
+    own.put("sub/last");
+    expect(await toldOf(reader, "sub", "sub/last")).toEqual(another);
+  });
+
+  test("by one that came when it was known already that it was away", async () => {
+    own.put("sub/deep/old");
+    const reader = await own.reader();
+    away();
+    await until("it is known", () => kernelWatches() === 1);
+    own.put("sub/last");
+    expect(await toldOf(reader, "sub", "sub/last")).toEqual(another);
+  });
+
+  test("by a file", async () => {
+    own.put("sub/deep/old");
+    const reader = await own.reader();
+    away();
+    own.put("sub");
+    expect(await toldOf(reader, "sub", "sub")).toEqual(["removed sub", "changed sub"]);
+  });
+
+  test("in a folder that stays, which is not told as removed", async () => {
+    own.put("sub/deep/old");
+    const reader = await own.reader();
+    renameSync(own.at("sub/deep"), own.at("../out"));
+    own.put("sub/deep/last");
+    const told = await toldOf(reader, "sub/deep", "sub/deep/last");
+    expect(told).toEqual(["removed sub/deep", "changed sub/deep", "changed sub/deep/last"]);
+    expect(reader.inOrder).not.toContain("removed sub");
+  });
+
+  test("and one that is only away is told once", async () => {
+    own.put("sub/deep/old");
+    const reader = await own.reader();
+    away();
+    await until("it is known", () => kernelWatches() === 1);
+    own.put("last");
+    expect(await toldOf(reader, "sub", "last")).toEqual(["removed sub", "changed last"]);
+  });
+});

@@ -137,6 +137,31 @@ describe("what is told", () => {
     await reader.until("lost/deep/file");
   });
 
+  test("where folders came or went while all was looked at again, that is told when they are watched", async () => {
+    const reader = await own.reader();
+    const most = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
+    for (let i = 0; i <= most / 2; i++) {
+      writeFileSync(own.at("f"), "");
+      rmSync(own.at("f"));
+    }
+    own.fill(300);
+    const add = own.engine.folders.inotifyAdd.bind(own.engine.folders);
+    const adding = spyOn(own.engine.folders, "inotifyAdd").mockImplementation((...args) => {
+      // All of them take longer than the first answer.
+      Bun.sleepSync(3);
+      return add(...args);
+    });
+    try {
+      await reader.untilOverflow();
+      expect(kernelWatches()).toBeLessThan(301);
+      for (let i = 0; i < 300; i++) own.put(`${i}/unseen`);
+      while (reader.overflows < 2) await reader.read();
+    } finally {
+      adding.mockRestore();
+    }
+    expect(kernelWatches()).toBe(301);
+  }, 30_000);
+
   test("a tree whose folders come faster than they can be looked at one by one is watched whole", async () => {
     const reader = await own.reader();
     const add = own.engine.folders.inotifyAdd.bind(own.engine.folders);

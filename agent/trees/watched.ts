@@ -24,6 +24,9 @@ const PERHAPS_GONE = IN.attrib | IN.deleteSelf | IN.moveSelf | IN.unmount;
 export interface Seen {
   /** A path below the root. */
   path(path: string): void;
+  /** Of a folder below the root that is there no more, nor what was below it, of which only folders are known. Whether
+   * another, or a file, is at that path is to be looked at; what another has is told behind this. */
+  gone(path: string): void;
   /** More than is told of. */
   overflow(): void;
   /** It cannot go on, and has let go of all: a FileError, or NotFoundError where another is at the root, or none. */
@@ -60,6 +63,8 @@ export class Watched implements Tree {
   #begun = false;
   #looking = false;
   #breathedAt = 0;
+  /** How often another folder was found than was known, or none any more. */
+  #found = 0;
 
   constructor({ inotify, entries, ground, path, recursive }: WatchedOptions, seen: Seen) {
     this.#inotify = inotify;
@@ -177,12 +182,16 @@ export class Watched implements Tree {
     this.#lookAtAll = false;
     if (all && this.#root !== undefined) {
       this.#mounted = new Mounted(this.#real);
+      const found = this.#found;
       await this.#visit(this.#root, { tell: false, all: true });
+      // Of what they had, and have got, nothing was told, and whoever looked for himself may have done so before they were
+      // watched.
+      if (this.#begun && this.#found !== found) this.#seen.overflow();
       return;
     }
     for (const [folder, names] of looks) {
       for (const name of names) {
-        const made = await this.#place(folder, name);
+        const made = await this.#place(folder, name, true);
         if (made !== undefined) await this.#visit(made, { tell: true, all: false });
       }
     }
@@ -195,7 +204,7 @@ export class Watched implements Tree {
       const { folder } = at;
       const { names, counting } = await this.#folders(folder, how.tell, at.counting);
       for (const name of names) {
-        const made = await this.#place(folder, name);
+        const made = await this.#place(folder, name, how.tell);
         const next = how.all ? folder.children?.get(name) : made;
         if (next !== undefined) stack.push({ folder: next, counting });
       }
@@ -238,7 +247,7 @@ export class Watched implements Tree {
   }
 
   /** Watches what is there by that name now; resolves to it where it is another than before. */
-  async #place(parent: Folder, name: string): Promise<Folder | undefined> {
+  async #place(parent: Folder, name: string, tell: boolean): Promise<Folder | undefined> {
     const breath = this.#breathe();
     if (breath !== undefined) await breath;
     this.#stop.signal.throwIfAborted();
@@ -255,8 +264,11 @@ export class Watched implements Tree {
       parent.children ??= new Map();
       parent.children.set(name, made);
     }
+    if (made !== undefined || before !== undefined) this.#found++;
     if (before !== undefined) {
       before.parent = undefined;
+      // Before anything is told of the other.
+      if (tell) this.#seen.gone(path);
       await this.#let(before);
     }
     return made;

@@ -35,6 +35,8 @@ class Watch implements Seen {
   readonly #watched: Watched;
   /** Behind the answer that was last given, in the order of their last change. */
   #fresh = new Set<string>();
+  /** Of these: folders that are gone, whatever is there now. */
+  #gone = new Set<string>();
   /** In that answer: told again where it was lost. */
   #told: Promise<Change[]> = Promise.resolve([]);
   #overflow = false;
@@ -72,6 +74,11 @@ class Watch implements Seen {
       this.#fresh.add(path);
     }
     this.#wake();
+  }
+
+  gone(path: string): void {
+    this.path(path);
+    if (this.#fresh.has(path)) this.#gone.add(path);
   }
 
   overflow(): void {
@@ -121,9 +128,10 @@ class Watch implements Seen {
       if (this.#failure !== undefined) return this.#end(this.#failure);
       return { cursor: `${id}.${turn}`, changes: [], overflow: false };
     }
-    this.#told = this.#tell([...this.#fresh]);
+    this.#told = this.#tell([...this.#fresh], this.#gone);
     this.#toldOverflow = this.#overflow;
     this.#fresh = new Set();
+    this.#gone = new Set();
     this.#overflow = false;
     this.#turn = turn + 1;
     return await this.#answer(id);
@@ -134,8 +142,8 @@ class Watch implements Seen {
     throw new NotFoundError("that part of the watch was answered", { field: "cursor" });
   }
 
-  async #tell(paths: readonly string[]): Promise<Change[]> {
-    const changes = await changesOf(paths, (path) => this.#watched.stat(path));
+  async #tell(paths: readonly string[], gone: ReadonlySet<string>): Promise<Change[]> {
+    const changes = await changesOf(paths, gone, (path) => this.#watched.stat(path));
     // Behind that: it is of what is at the root's path. Of a file it is true whichever is there.
     if (this.#watched.isFile) return changes;
     await this.#look();
@@ -195,16 +203,19 @@ class Watch implements Seen {
 
 async function changesOf(
   paths: readonly string[],
+  gone: ReadonlySet<string>,
   stat: (path: string) => Promise<unknown>,
 ): Promise<Change[]> {
-  const changes: Change[] = [];
+  // Before all else, which is true of what is there now, perhaps below them.
+  const changes: Change[] = [...gone].map((path) => ({ path, kind: "removed" }));
   // One by one: where the file system does not answer, one thread waits for it.
   for (const path of paths) {
     const there = await stat(path).then(
       () => true,
       (error: unknown) => errnoOf(error) !== "ENOENT",
     );
-    changes.push({ path, kind: there ? "changed" : "removed" });
+    if (there) changes.push({ path, kind: "changed" });
+    else if (!gone.has(path)) changes.push({ path, kind: "removed" });
   }
   return changes;
 }

@@ -116,7 +116,12 @@ export const WatchAnswer = v.object({
   changes: v.array(
     v.object({
       path: v.pipe(v.string(), v.description("Below the folder")),
-      kind: v.picklist(["changed", "removed"]),
+      kind: v.pipe(
+        v.picklist(["changed", "removed"]),
+        v.description(
+          "removed: with all that was below it; told also of a folder that was replaced, ahead of what is there now",
+        ),
+      ),
     }),
   ),
   overflow: v.pipe(v.boolean(), v.description("More changed than is remembered: look for yourself")),

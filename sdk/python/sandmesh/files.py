@@ -69,6 +69,8 @@ class FileChange:
     path: str
     """Below the folder; empty for an overflow."""
     kind: Literal["changed", "removed", "overflow"]
+    """A folder that was removed is gone with all below it, of which nothing else need be told; of one that was replaced
+    that is told, too, ahead of what is there now."""
 
 
 _LARGE_S = 600.0

@@ -8,6 +8,8 @@ import { abortTransfer } from "./read.ts";
 export interface FileChange {
   /** Below the folder; empty for an overflow. */
   path: string;
+  /** A folder that was removed is gone with all below it, of which nothing else need be told; of one that was replaced that
+   * is told, too, ahead of what is there now. */
   kind: "changed" | "removed" | "overflow";
 }
 
