@@ -19,3 +19,24 @@ test("maps of every size are known as MessagePack", () => {
     expect([size, encodingOf(body), Object.keys(decode(body)).length]).toEqual([size, "msgpack", size]);
   }
 });
+
+test("half of a surrogate pair in JSON is an invalid request with its field, not another text", () => {
+  for (const [body, field] of [
+    ['{"shell":"echo \\ud83d"}', "shell"],
+    ['{"shell":"echo \\uDE00 x"}', "shell"],
+    ['{"argv":["echo","\\udbff"]}', "argv.1"],
+    ['{"env":{"A":"\\ude00\\ud83d"}}', "env.A"],
+    ['{"env":{"\\ud83d":"x"}}', "env"],
+    ['{"\\ud83d":"x"}', "body"],
+  ] as const) {
+    let thrown: unknown;
+    try {
+      thrown = decode(Buffer.from(body));
+    } catch (error) {
+      thrown = error;
+    }
+    expect([body, thrown]).toMatchObject([body, { code: "invalid_request", field }]);
+  }
+  const fine = '{"shell":"\\ud83d\\ude00 \u{1f600} \\\\ud83d"}';
+  expect(decode(Buffer.from(fine))).toEqual({ shell: "\u{1f600} \u{1f600} \\ud83d" });
+});

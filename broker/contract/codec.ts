@@ -56,16 +56,18 @@ function base64Binary(this: unknown, key: string, value: unknown): unknown {
     : value;
 }
 
-/** Decodes one message to a plain map; throws InvalidRequestError with field "body" on anything else. The empty
- * body stands for the empty map, so that `nats req … ping ''` works. */
+/** Decodes one message to a plain map; throws InvalidRequestError with field "body" on anything else, and with the field
+ * of a text in JSON that has half of a surrogate pair, which has no bytes: U+FFFD in its place would be another argument. The
+ * empty body stands for the empty map, so that `nats req … ping ''` works. */
 export function decode(body: Uint8Array): Record<string, unknown> {
   if (body.length === 0) return {};
+  const json =
+    encodingOf(body) === "json"
+      ? Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8")
+      : undefined;
   let value: unknown;
   try {
-    value =
-      encodingOf(body) === "json"
-        ? JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"))
-        : unpackr.unpack(body);
+    value = json === undefined ? unpackr.unpack(body) : JSON.parse(json);
   } catch (cause) {
     throw new InvalidRequestError(
       `the body is neither a MessagePack map nor JSON: ${(cause as Error).message}`,
@@ -81,5 +83,26 @@ export function decode(body: Uint8Array): Record<string, unknown> {
       field: "body",
     });
   }
+  if (json !== undefined && ESCAPED_HALF.test(json)) onlyWhole(value);
   return value as Record<string, unknown>;
 }
+
+/** Only an escape makes one of bytes; of a whole pair, too. */
+const ESCAPED_HALF = /\\ud[89a-f]/i;
+const HALF = /\p{Surrogate}/u;
+
+function onlyWhole(body: object): void {
+  const left: [value: unknown, field: string][] = [[body, ""]];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const [value, field] = next;
+    if (typeof value === "string" && HALF.test(value)) throw half(field);
+    if (typeof value !== "object" || value === null) continue;
+    for (const [name, each] of Object.entries(value)) {
+      if (HALF.test(name)) throw half(field === "" ? "body" : field);
+      left.push([each, field === "" ? name : `${field}.${name}`]);
+    }
+  }
+}
+
+const half = (field: string): InvalidRequestError =>
+  new InvalidRequestError(`${field}: must not contain half of a surrogate pair`, { field });

@@ -56,6 +56,7 @@ test("every rule of a schema reaches the JSON Schema: none is left without a wor
   const known = ["exactly one of argv, shell and port is needed", "a session takes a shell line"];
   known.push("name exactly one of sandbox, lease and run", "two volumes have the same mount_path");
   known.push("must be of the path below the folder: not absolute, and without the names `.` and `..`");
+  known.push("must not contain a line end");
   const found = new Set<string>();
   const walk = (value: unknown, at: string): void => {
     if (typeof value !== "object" || value === null) return;

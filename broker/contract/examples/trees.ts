@@ -73,6 +73,7 @@ export const TREE_EXAMPLES: Record<string, Examples> = {
     bad: {
       ...badFence({ path, text: "x" }),
       "an empty text": [{ path, text: "" }, "text"],
+      "two lines": [{ path, text: "a\nb" }, "text"],
       "files by an absolute pattern": [{ path, text: "x", files: "/etc/*" }, "files"],
     },
   },

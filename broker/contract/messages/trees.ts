@@ -77,7 +77,10 @@ export const SearchRequest = v.object({
   ...Fence,
   path: Path,
   root: RootPath,
-  text: text("What a line must contain", 1024, 1),
+  text: v.pipe(
+    text("What a line must contain", 1024, 1),
+    v.check((sought) => !sought.includes("\n"), "must not contain a line end"),
+  ),
   ignore_case: v.optional(v.boolean(), false),
   files: v.optional(Pattern),
   hidden: v.optional(v.boolean(), false),

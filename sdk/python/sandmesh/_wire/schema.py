@@ -303,12 +303,21 @@ def _below(pattern: str) -> None:
         raise Bad(_BELOW)
 
 
+_ONE_LINE = "must not contain a line end"
+
+
+def _one_line(text: str) -> None:
+    if "\n" in text:
+        raise Bad(_ONE_LINE)
+
+
 _RULES: dict[str, Callable[[Any], None]] = {
     "exactly one of argv, shell and port is needed": _exactly_one("argv", "shell", "port"),
     "a session takes a shell line": _session_takes_shell,
     "name exactly one of sandbox, lease and run": _exactly_one("sandbox", "lease", "run"),
     "two volumes have the same mount_path": _mount_paths_differ,
     _BELOW: _below,
+    _ONE_LINE: _one_line,
 }
 
 _TYPES: dict[str, Callable[[Schema], Check]] = {
