@@ -17,6 +17,7 @@ import {
 import type { ArchiveEntry } from "../../broker/contract/tar/entry.ts";
 import { utimeOf } from "../../broker/contract/tar/utime.ts";
 import { mayWait } from "./mounts.ts";
+import { becameShorter, wasCutOff } from "./shorter.ts";
 import { UNWAITING } from "./unwaiting.ts";
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
@@ -90,20 +91,22 @@ export function putFile(
   }
 }
 
-/** What stands at `path`, and its content where that is a small regular file with one name; undefined otherwise. */
-export function getFile(path: Buffer): { stats: Stats; content: Buffer } | undefined {
+/** What stands at `path`, and its content where that is a small regular file with one name; undefined otherwise. Throws
+ * FileError with the reason ESTALE, of `shown()`, where it is cut off meanwhile. */
+export function getFile(path: Buffer, shown: () => string): { stats: Stats; content: Buffer } | undefined {
   const file = openSync(path, O_RDONLY | UNWAITING | O_NOFOLLOW);
   try {
     const stats = fstatSync(file);
     if (!stats.isFile() || stats.nlink > 1 || stats.size > DIRECT_BYTES) return undefined;
-    // What was cut off meanwhile becomes zeros, since the header promises the size.
     const content = Buffer.alloc(stats.size);
-    for (let at = 0; at < content.length; ) {
+    let at = 0;
+    while (at < content.length) {
       const got = readSync(file, content, at, content.length - at, null);
       if (got === 0) break;
       at += got;
     }
-    return { stats, content };
+    if (at < stats.size && wasCutOff(stats, fstatSync(file))) throw becameShorter("pack", shown());
+    return { stats, content: content.subarray(0, at) };
   } finally {
     closeSync(file);
   }

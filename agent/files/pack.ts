@@ -1,9 +1,9 @@
 // A folder or a file as a tar stream, read while it is sent: memory does not grow with the tree.
 import { constants, lstatSync, type Stats } from "node:fs";
-import { type FileHandle, lstat, readlink, stat } from "node:fs/promises";
+import { lstat, readlink, stat } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { errnoOf } from "../../broker/contract/index.ts";
-import { entryOf, paddingOf, type TarEntry, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
+import { entryOf, paddingOf, TRAILER, tarHeader } from "../../broker/contract/tar/header.ts";
 import { FirstNames } from "../../broker/contract/tar/names.ts";
 import { bytesIn, type Region, sparseHeader } from "../../broker/contract/tar/sparse.ts";
 import type { ByteSource, LeftOut } from "../../broker/endpoint/executor.ts";
@@ -15,15 +15,10 @@ import { Folder } from "./folder.ts";
 import { regionsOf } from "./holes.ts";
 import { mayWait } from "./mounts.ts";
 import { openToRead } from "./open.ts";
+import { contentOf, inOne, type Opened, type Piece, plain, refuseCutOff } from "./piece.ts";
+import { becameShorter } from "./shorter.ts";
 
 const { O_NOFOLLOW } = constants;
-
-/** An entry's header, and the open file of which these regions follow. */
-interface Piece {
-  header: Buffer;
-  file?: FileHandle;
-  regions: Region[];
-}
 
 interface Level {
   folder: Folder;
@@ -53,13 +48,16 @@ class Walk {
   readonly #firstNames = new FirstNames();
   readonly #direct: Direct;
   readonly #folders: Folders | undefined;
+  readonly #shown: string;
   readonly skipped = new Skipped();
 
-  constructor(folders: Folders | undefined) {
+  /** `shown`: the packed path, for errors. */
+  constructor(folders: Folders | undefined, shown: string) {
     // Looked at once: it is a table to read, and on some file systems many a file may have holes.
     const waits = mayWait();
     this.#direct = new Direct(waits);
     this.#folders = waits ? undefined : folders;
+    this.#shown = shown;
   }
 
   async enter(folder: Folder, prefix: Buffer): Promise<void> {
@@ -115,14 +113,21 @@ class Walk {
   /** Header, content and padding of a small file in one. */
   #small(path: Buffer, full: Buffer, { size }: Stats): Piece | undefined {
     if (size > DIRECT_BYTES || !this.#direct.allowed()) return undefined;
-    const got = this.#direct.run(() => getFile(path));
+    const got = this.#direct.run(() => getFile(path, () => this.#shownOf(full)));
     if (got === undefined) return undefined;
-    const { stats, content } = got;
-    const parts = [tarHeader(entryOf(stats, "file", full)), content, Buffer.alloc(paddingOf(content.length))];
-    return { header: Buffer.concat(parts), regions: [] };
+    return inOne(entryOf(got.stats, "file", full), got.content);
   }
 
-  async filePiece(path: string | Buffer, full: Buffer, flags = 0): Promise<Piece | undefined> {
+  #shownOf(full: Buffer): string {
+    return `${this.#shown.replace(/\/$/, "")}/${full}`;
+  }
+
+  async filePiece(
+    path: string | Buffer,
+    full: Buffer,
+    flags = 0,
+    shown = this.#shownOf(full),
+  ): Promise<Piece | undefined> {
     const file = await openToRead(path, flags);
     try {
       const stats = await file.stat();
@@ -132,7 +137,7 @@ class Walk {
       }
       const first =
         stats.nlink < 2 ? undefined : this.#firstNames.of(await file.stat({ bigint: true }), full);
-      if (first === undefined) return await this.#content(file, stats, full);
+      if (first === undefined) return await this.#content({ file, began: stats, path: shown }, full);
       await file.close();
       return plain({ ...entryOf(stats, "link", full), target: first });
     } catch (thrown) {
@@ -141,22 +146,30 @@ class Walk {
     }
   }
 
-  async #content(file: FileHandle, stats: Stats, full: Buffer): Promise<Piece> {
-    const entry = entryOf(stats, "file", full);
-    const regions = await regionsOf(file.fd, stats, this.#folders);
-    if (regions === undefined)
-      return { header: tarHeader(entry), file, regions: [{ offset: 0, length: stats.size }] };
-    return { header: sparseHeader(entry, regions), file, regions };
+  async #content(opened: Opened, full: Buffer): Promise<Piece> {
+    const { file, began, path } = opened;
+    const { size, blocks } = began;
+    const entry = entryOf(began, "file", full);
+    const regions = await regionsOf(file.fd, began, this.#folders);
+    if (regions !== undefined) {
+      // What was cut off before its regions were asked for would be a hole.
+      if ((await file.stat()).size < size) throw becameShorter("pack", path);
+      return { header: sparseHeader(entry, regions), opened, regions };
+    }
+    if (blocks > 0 || size === 0 || size > DIRECT_BYTES)
+      return { header: tarHeader(entry), opened, regions: [{ offset: 0, length: size }] };
+    // Its size may say nothing, as of those of /sys, and the header has to.
+    const content = await contentOf(opened);
+    await file.close();
+    return inOne(entry, content);
   }
 }
-
-const plain = (entry: TarEntry): Piece => ({ header: tarHeader(entry), regions: [] });
 
 class PackSource implements ByteSource {
   readonly #walk: Walk;
   readonly #path: string;
   #header: Buffer = Buffer.alloc(0);
-  #file: FileHandle | undefined;
+  #opened: Opened | undefined;
   /** Those that are to come, the next one last. */
   #regions: Region[] = [];
   #padding = 0;
@@ -171,7 +184,7 @@ class PackSource implements ByteSource {
 
   #begin(piece: Piece | undefined): void {
     this.#header = piece?.header ?? Buffer.alloc(0);
-    this.#file = piece?.file;
+    this.#opened = piece?.opened;
     const regions = piece?.regions ?? [];
     this.#padding = paddingOf(bytesIn(regions));
     this.#regions = regions.filter(({ length }) => length > 0).reverse();
@@ -215,11 +228,14 @@ class PackSource implements ByteSource {
       return took;
     }
     const region = this.#regions.at(-1);
-    if (region !== undefined && this.#file !== undefined) {
+    if (region !== undefined && this.#opened !== undefined) {
       const want = Math.min(region.length, room.length);
-      const { bytesRead } = await this.#file.read(room, 0, want, region.offset);
-      // The header has promised its size: what was cut off meanwhile becomes zeros, as other tars do.
-      if (bytesRead === 0) room.fill(0, 0, want);
+      const { bytesRead } = await this.#opened.file.read(room, 0, want, region.offset);
+      if (bytesRead === 0) {
+        await refuseCutOff(this.#opened);
+        // Its size says more than it has, and the header has promised that.
+        room.fill(0, 0, want);
+      }
       const took = bytesRead === 0 ? want : bytesRead;
       this.#regions.pop();
       if (took < region.length)
@@ -243,30 +259,30 @@ class PackSource implements ByteSource {
   }
 
   async #closeFile(): Promise<void> {
-    const file = this.#file;
-    this.#file = undefined;
-    await file?.close();
+    const opened = this.#opened;
+    this.#opened = undefined;
+    await opened?.file.close();
   }
 }
 
 /** Packs what is at `path` (a symlink there is followed, those below are kept): of a folder its content, with names
  * relative to it; of a file that one entry, under its name in `shown`, the path as it was asked for. Sockets, fifos and
  * devices are left out, and told. With `folders`, the engine's, holes of files stay holes, unless a file system of this
- * machine might not answer. Throws FileError. */
+ * machine might not answer. Throws FileError; where a file is cut off while it is read, by `read` with the reason ESTALE. */
 export async function openPack(
   path: string,
   shown: string,
   folders: Folders | undefined,
 ): Promise<ByteSource> {
   const stats = await stat(path);
-  const walk = new Walk(folders);
+  const walk = new Walk(folders, shown);
   if (stats.isDirectory()) {
     const folder = await Folder.open(path);
     await walk.enter(folder, Buffer.alloc(0));
     return new PackSource(walk, shown, undefined);
   }
   const piece = stats.isFile()
-    ? await walk.filePiece(path, Buffer.from(basename(resolve(shown))))
+    ? await walk.filePiece(path, Buffer.from(basename(resolve(shown))), 0, shown)
     : undefined;
   if (piece === undefined)
     throw fileFault("EINVAL", `cannot pack ${shown}: it is neither a file nor a folder`);

@@ -1,24 +1,30 @@
 // Reading a file, or a range of it: regular files, those of /proc whose size is 0, and devices by length.
+import type { Stats } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
 import type { ByteSource, ReadRequestParsed } from "../../broker/endpoint/executor.ts";
 import { takeBlock } from "../../broker/link/blocks.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { noContent, openToRead, refusePipes } from "./open.ts";
+import { becameShorter, wasCutOff } from "./shorter.ts";
 import { typeOf } from "./stat.ts";
 
 class FileSource implements ByteSource {
   readonly size?: number;
   readonly #file: FileHandle;
   readonly #path: string;
+  /** As it was when it was opened. */
+  readonly #began: Stats;
   /** null where the file has no positions (a device). */
   #position: number | null;
   #left: number;
 
   constructor(
     file: FileHandle,
+    began: Stats,
     options: { path: string; position: number | null; length: number; size?: number },
   ) {
     this.#file = file;
+    this.#began = began;
     this.#path = options.path;
     this.#position = options.position;
     this.#left = options.length;
@@ -31,7 +37,7 @@ class FileSource implements ByteSource {
     const buffer = takeBlock(want);
     try {
       const { bytesRead } = await this.#file.read(buffer, 0, want, this.#position);
-      if (bytesRead === 0) return undefined;
+      if (bytesRead === 0) return await this.#ended();
       if (this.#position !== null) this.#position += bytesRead;
       this.#left -= bytesRead;
       return bytesRead === want ? buffer : buffer.subarray(0, bytesRead);
@@ -40,13 +46,21 @@ class FileSource implements ByteSource {
     }
   }
 
+  async #ended(): Promise<undefined> {
+    // A block device has no size here.
+    const early = this.#position !== null && this.#position < this.#began.size;
+    if (early && wasCutOff(this.#began, await this.#file.stat())) throw becameShorter("read", this.#path);
+    return undefined;
+  }
+
   close(): Promise<void> {
     return this.#file.close();
   }
 }
 
 /** Opens `at`, where what was asked for lies, from byte `offset` on, at most `length` bytes. Throws FileError:
- * folders, pipes and sockets have no content to read, and a device has no end, so it needs a length. */
+ * folders, pipes and sockets have no content to read, and a device has no end, so it needs a length. Where the file is cut
+ * off before the size that it has now, reading on throws FileError with the reason ESTALE. */
 export async function openForReading(
   at: string,
   { path, offset, length }: ReadRequestParsed,
@@ -60,7 +74,7 @@ export async function openForReading(
     if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", path, type);
     if (!positioned && offset > 0)
       throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
-    return new FileSource(file, {
+    return new FileSource(file, stats, {
       path,
       position: positioned ? offset : null,
       length: length ?? Number.POSITIVE_INFINITY,

@@ -20,6 +20,7 @@ import {
 } from "../files/ground.ts";
 import { Listings } from "../files/listings.ts";
 import { openFile, refusePipes } from "../files/open.ts";
+import { becameShorter, wasCutOff } from "../files/shorter.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Folders } from "../native/folders.ts";
 import { scopeOf } from "./scope.ts";
@@ -94,12 +95,16 @@ function treesOn(ground: Ground, watches: Watches, means: Means): Trees {
 async function hashFile(path: string, shown: string, signal: AbortSignal): Promise<HashAnswer> {
   await refusePipes("hash", path, shown);
   await using file = await openFile("hash", path, shown);
+  const began = await file.stat();
   const hash = createHash("sha256");
   const part = Buffer.allocUnsafe(PART_BYTES);
   for (let size = 0; ; ) {
     signal.throwIfAborted();
     const { bytesRead } = await file.read(part, 0, PART_BYTES, null);
-    if (bytesRead === 0) return { sha256: hash.digest("hex"), size };
+    if (bytesRead === 0) {
+      if (size < began.size && wasCutOff(began, await file.stat())) throw becameShorter("hash", shown);
+      return { sha256: hash.digest("hex"), size };
+    }
     hash.update(part.subarray(0, bytesRead));
     size += bytesRead;
   }

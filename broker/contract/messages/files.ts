@@ -7,7 +7,8 @@ import { DEFAULT_CREDIT_BYTES } from "./exec.ts";
 const Mode = whole("Permission bits", 0o7777);
 
 /** `read`: a file, or a range of it, as chunk frames of stream `data` and a FileEndFrame. A file of at most
- * MAX_INLINE_BYTES comes in the end frame; a larger one without `credit_bytes` is `too_large`. */
+ * MAX_INLINE_BYTES comes in the end frame; a larger one without `credit_bytes` is `too_large`.
+ * One that becomes shorter while it is read is a `file_error` with reason `ESTALE`: what was read never stood in it. */
 export const ReadRequest = v.object({
   version: Version,
   ...Fence,
@@ -118,7 +119,8 @@ export const RenameRequest = v.object({
 });
 export const DoneAnswer = v.object({ done: v.literal(true) });
 
-/** `pack`: a folder or file as a tar stream (pax, with holes as GNU tar's sparse format 1.0), in chunk frames of stream `data` and a FileEndFrame. */
+/** `pack`: a folder or file as a tar stream (pax, with holes as GNU tar's sparse format 1.0), in chunk frames of stream `data` and a FileEndFrame.
+ * A file that becomes shorter while it is read is a `file_error` with reason `ESTALE`, which names it. */
 export const PackRequest = v.object({
   version: Version,
   ...Fence,

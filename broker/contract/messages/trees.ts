@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { Fence, LookTransfer, milliseconds, Path, RootPath, text, Version, whole } from "./common.ts";
 
-/** `hash`: a file's sha256, read where it lies. */
+/** `hash`: a file's sha256, read where it lies. One that becomes shorter meanwhile is a `file_error` with reason `ESTALE`. */
 export const HashRequest = v.object({
   version: Version,
   ...Fence,

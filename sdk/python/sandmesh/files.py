@@ -105,14 +105,16 @@ class Files:
         return Files(self._box, root)
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """The file, or a range of it, whole in memory."""
+        """The file, or a range of it, whole in memory. Raises FileError with the reason ESTALE where it became shorter
+        meanwhile."""
         return b"".join([part async for part in self.read_parts(path, offset=offset, length=length)])
 
     async def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
         return (await self.read(path)).decode(encoding, errors)
 
     async def read_parts(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncGenerator[bytes, None]:
-        """The file in parts, as they come; memory stays at the credit of 1 MiB."""
+        """The file in parts, as they come; memory stays at the credit of 1 MiB. Raises FileError with the reason ESTALE
+        where it became shorter meanwhile: what came never stood in it."""
         request: dict[str, Any] = {**self._beneath, "path": path, "offset": offset}
         if length is not None:
             request["length"] = length
@@ -313,7 +315,8 @@ class Files:
             raise
 
     async def pack(self, path: str, *, skipped: Skipped | None = None) -> AsyncGenerator[bytes, None]:
-        """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told."""
+        """A file or folder as a tar stream (pax), without fifos, sockets and devices, of which ``skipped`` is told.
+        Raises FileError with the reason ESTALE, which names the file, where one became shorter while it was read."""
         check_callbacks(skipped=skipped)
         left_out: dict[str, Any] = {}
         request = {**self._beneath, "path": path}

@@ -325,3 +325,17 @@ async def test_what_comes_by_a_pipe_is_a_file_there_and_its_writer_is_waited_for
             assert await box.files.read("/tmp/piped") == b"of a pipe"
             await box.files.remove("/tmp/piped")
         assert not await box.files.exists("/tmp/none")
+
+
+async def test_a_file_that_becomes_shorter_while_it_is_read_is_a_file_error_that_names_it(local: Backend) -> None:
+    async with local.connect() as mesh, await mesh.acquire("host") as box:
+        files = box.files
+        for stream in (files.read_parts("/tmp/d/f"), files.pack("/tmp/d"), files.pack("/tmp/d/f")):
+            # Far more than is sent ahead of its reader.
+            assert (await box.exec("mkdir -p /tmp/d && head -c 32M /dev/zero | tr '\\0' x > /tmp/d/f")).ok
+            await anext(stream)
+            assert (await box.exec("truncate -s 1000 /tmp/d/f")).ok
+            with pytest.raises(sandmesh.FileError, match="/tmp/d/f: it became shorter") as failed:
+                async for _ in stream:
+                    pass
+            assert failed.value.reason == "ESTALE"

@@ -77,7 +77,8 @@ export class Files {
     throw invalid("root", `these files are beneath ${above} already`);
   }
 
-  /** A file's bytes, or a range of them, in memory. */
+  /** A file's bytes, or a range of them, in memory. Throws FileError with the reason ESTALE where the file became shorter
+   * meanwhile. */
   read(path: string, options: ReadRange & Abortable = {}): Promise<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
@@ -89,7 +90,8 @@ export class Files {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.read(path, options));
   }
 
-  /** A file's bytes as they come, with constant memory. Throws ConnectionError where it was cut off. */
+  /** A file's bytes as they come, with constant memory. Throws ConnectionError where it was cut off, and FileError with the
+   * reason ESTALE where the file became shorter meanwhile: what came never stood in it. */
   readStream(path: string, options: ReadRange & Abortable = {}): AsyncIterable<Uint8Array> {
     const { offset, length, signal, ...rest } = given(options);
     nothingElse(rest);
@@ -219,7 +221,8 @@ export class Files {
     await this.#box.call("rename", { ...this.#beneath, from, to }, onlySignal(options));
   }
 
-  /** A file or folder as a tar stream (pax), without fifos, sockets and devices. */
+  /** A file or folder as a tar stream (pax), without fifos, sockets and devices. Throws FileError with the reason ESTALE,
+   * which names the file, where one became shorter while it was read. */
   pack(path: string, options: Abortable & { skipped?: Skipped } = {}): AsyncIterable<Uint8Array> {
     const { signal, skipped, ...rest } = given(options);
     nothingElse(rest);

@@ -293,3 +293,20 @@ test("a copy of a folder is called partial where a part of it stays, and not whe
   expect(await told((partial) => files.upload(from, "on", { partial }))).toBe(1);
   expect(await told((partial) => files.upload(from, "f", { partial }))).toBe(0);
 });
+
+test("a file of the sandbox that becomes shorter while it is read is a FileError that names it, alone and in its folder", async () => {
+  const sandbox = await liveBox();
+  await using _ = sandbox.live;
+  const { files } = sandbox;
+  for (const stream of [files.readStream("d/f"), files.pack("d"), files.pack("d/f")]) {
+    // Far more than is sent ahead of its reader.
+    await sandbox.exec("mkdir -p d && head -c 32M /dev/zero | tr '\\0' x > d/f");
+    const reading = async () => {
+      let parts = 0;
+      for await (const _ of stream) if (++parts === 1) await sandbox.exec("truncate -s 1000 d/f");
+    };
+    const failed = await reading().catch((error: unknown) => error);
+    expect(failed).toBeInstanceOf(FileError);
+    expect(failed).toMatchObject({ reason: "ESTALE", message: expect.stringContaining("d/f: it became") });
+  }
+});
