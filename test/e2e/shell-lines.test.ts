@@ -36,13 +36,15 @@ async function seen(box: Sandbox, command: string | string[], cwd: string): Prom
 }
 
 /** Without its own pid, the time of day (files that two runs made within one tick of the clock have the same, to the
- * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes spares, and one process
- * more, with which `ls -l /` has a wider column of links from the hundredth process on. */
+ * nanosecond), and what whoever looks at all processes sees of the daemon: the thread that makes spares, a spare that is not
+ * yet its shell, which is as closed as the daemon, and one process more, with which `ls -l /` has a wider column of links
+ * from the hundredth process on. */
 const neutral = (output: string, pid: number | undefined): string =>
   (pid === undefined ? output : output.replaceAll(new RegExp(`\\b${pid}\\b`, "g"), "PID"))
     .replaceAll(/\b\d\d:\d\d(:\d\d(\.\d+)?)?\b/g, "TIME")
     .replaceAll(/\b\d{10}\.\d+\b/g, "TIME")
     .replaceAll(/.*\/proc\/1\/task\/.*\n/g, "")
+    .replaceAll(/.*\/proc\/\d+\/(task\/\d+\/)?(fdinfo|map_files)\W+Permission denied\n/g, "")
     .replaceAll(/^(d\S+) +\d+( .* proc)$/gm, "$1$2")
     .replaceAll(/^([-bcdlps][-rwxsStT]{9}\S?) +/gm, "$1 ");
 /** Lines in an order of their own; gzip writes one of its in two parts. */
