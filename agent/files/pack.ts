@@ -15,8 +15,8 @@ import { Folder } from "./folder.ts";
 import { regionsOf } from "./holes.ts";
 import { mayWait } from "./mounts.ts";
 import { openToRead } from "./open.ts";
-import { contentOf, inOne, type Opened, type Piece, plain, refuseCutOff } from "./piece.ts";
-import { becameShorter } from "./shorter.ts";
+import { contentOf, inOne, type Piece, plain } from "./piece.ts";
+import { becameShorter, type Opened, refuseCutOff } from "./shorter.ts";
 
 const { O_NOFOLLOW } = constants;
 
@@ -232,7 +232,7 @@ class PackSource implements ByteSource {
       const want = Math.min(region.length, room.length);
       const { bytesRead } = await this.#opened.file.read(room, 0, want, region.offset);
       if (bytesRead === 0) {
-        await refuseCutOff(this.#opened);
+        await refuseCutOff("pack", this.#opened);
         // Its size says more than it has, and the header has promised that.
         room.fill(0, 0, want);
       }

@@ -1,16 +1,7 @@
 // Pieces of an archive that is packed: an entry's header, and what follows it.
-import type { Stats } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
 import { paddingOf, type TarEntry, tarHeader } from "../../broker/contract/tar/header.ts";
 import type { Region } from "../../broker/contract/tar/sparse.ts";
-import { becameShorter, wasCutOff } from "./shorter.ts";
-
-/** An open file, as it was when it was opened, and its path for errors. */
-export interface Opened {
-  file: FileHandle;
-  began: Stats;
-  path: string;
-}
+import { type Opened, refuseCutOff } from "./shorter.ts";
 
 /** An entry's header, and the open file of which these regions follow. */
 export interface Piece {
@@ -36,11 +27,6 @@ export async function contentOf(opened: Opened): Promise<Buffer> {
     if (bytesRead === 0) break;
     at += bytesRead;
   }
-  if (at < content.length) await refuseCutOff(opened);
+  if (at < content.length) await refuseCutOff("pack", opened);
   return content.subarray(0, at);
-}
-
-/** Where the file ended before its size. Throws FileError with the reason ESTALE, unless that size said nothing. */
-export async function refuseCutOff({ file, began, path }: Opened): Promise<void> {
-  if (wasCutOff(began, await file.stat())) throw becameShorter("pack", path);
 }

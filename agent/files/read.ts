@@ -1,31 +1,20 @@
 // Reading a file, or a range of it: regular files, those of /proc whose size is 0, and devices by length.
-import type { Stats } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
 import type { ByteSource, ReadRequestParsed } from "../../broker/endpoint/executor.ts";
 import { takeBlock } from "../../broker/link/blocks.ts";
 import { fileFault, toFileError } from "./error.ts";
 import { noContent, openToRead, refusePipes } from "./open.ts";
-import { becameShorter, wasCutOff } from "./shorter.ts";
+import { type Opened, refuseCutOff } from "./shorter.ts";
 import { typeOf } from "./stat.ts";
 
 class FileSource implements ByteSource {
   readonly size?: number;
-  readonly #file: FileHandle;
-  readonly #path: string;
-  /** As it was when it was opened. */
-  readonly #began: Stats;
+  readonly #opened: Opened;
   /** null where the file has no positions (a device). */
   #position: number | null;
   #left: number;
 
-  constructor(
-    file: FileHandle,
-    began: Stats,
-    options: { path: string; position: number | null; length: number; size?: number },
-  ) {
-    this.#file = file;
-    this.#began = began;
-    this.#path = options.path;
+  constructor(opened: Opened, options: { position: number | null; length: number; size?: number }) {
+    this.#opened = opened;
     this.#position = options.position;
     this.#left = options.length;
     if (options.size !== undefined) this.size = options.size;
@@ -36,25 +25,25 @@ class FileSource implements ByteSource {
     if (want <= 0) return undefined;
     const buffer = takeBlock(want);
     try {
-      const { bytesRead } = await this.#file.read(buffer, 0, want, this.#position);
+      const { bytesRead } = await this.#opened.file.read(buffer, 0, want, this.#position);
       if (bytesRead === 0) return await this.#ended();
       if (this.#position !== null) this.#position += bytesRead;
       this.#left -= bytesRead;
       return bytesRead === want ? buffer : buffer.subarray(0, bytesRead);
     } catch (thrown) {
-      throw toFileError("read", this.#path, thrown);
+      throw toFileError("read", this.#opened.path, thrown);
     }
   }
 
   async #ended(): Promise<undefined> {
     // A block device has no size here.
-    const early = this.#position !== null && this.#position < this.#began.size;
-    if (early && wasCutOff(this.#began, await this.#file.stat())) throw becameShorter("read", this.#path);
+    if (this.#position !== null && this.#position < this.#opened.began.size)
+      await refuseCutOff("read", this.#opened);
     return undefined;
   }
 
   close(): Promise<void> {
-    return this.#file.close();
+    return this.#opened.file.close();
   }
 }
 
@@ -74,8 +63,8 @@ export async function openForReading(
     if (!positioned && (type !== "char" || length === undefined)) throw noContent("read", path, type);
     if (!positioned && offset > 0)
       throw fileFault("ESPIPE", `cannot read ${path} from ${offset} on: a device has no positions`);
-    return new FileSource(file, stats, {
-      path,
+    const opened = { file, began: stats, path };
+    return new FileSource(opened, {
       position: positioned ? offset : null,
       length: length ?? Number.POSITIVE_INFINITY,
       // /proc says 0 whatever the file holds, and a block device has none here.

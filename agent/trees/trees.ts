@@ -20,7 +20,7 @@ import {
 } from "../files/ground.ts";
 import { Listings } from "../files/listings.ts";
 import { openFile, refusePipes } from "../files/open.ts";
-import { becameShorter, wasCutOff } from "../files/shorter.ts";
+import { refuseCutOff } from "../files/shorter.ts";
 import type { Engine } from "../native/engine.ts";
 import type { Folders } from "../native/folders.ts";
 import { scopeOf } from "./scope.ts";
@@ -102,7 +102,7 @@ async function hashFile(path: string, shown: string, signal: AbortSignal): Promi
     signal.throwIfAborted();
     const { bytesRead } = await file.read(part, 0, PART_BYTES, null);
     if (bytesRead === 0) {
-      if (size < began.size && wasCutOff(began, await file.stat())) throw becameShorter("hash", shown);
+      if (size < began.size) await refuseCutOff("hash", { file, began, path: shown });
       return { sha256: hash.digest("hex"), size };
     }
     hash.update(part.subarray(0, bytesRead));
