@@ -89,16 +89,15 @@ export function decode(body: Uint8Array): Record<string, unknown> {
 
 /** Only an escape makes one of bytes; of a whole pair, too. */
 const ESCAPED_HALF = /\\ud[89a-f]/i;
-const HALF = /\p{Surrogate}/u;
 
 function onlyWhole(body: object): void {
   const left: [value: unknown, field: string][] = [[body, ""]];
   for (let next = left.pop(); next !== undefined; next = left.pop()) {
     const [value, field] = next;
-    if (typeof value === "string" && HALF.test(value)) throw half(field);
+    if (typeof value === "string" && !value.isWellFormed()) throw half(field);
     if (typeof value !== "object" || value === null) continue;
     for (const [name, each] of Object.entries(value)) {
-      if (HALF.test(name)) throw half(field === "" ? "body" : field);
+      if (!name.isWellFormed()) throw half(field === "" ? "body" : field);
       left.push([each, field === "" ? name : `${field}.${name}`]);
     }
   }

@@ -31,8 +31,6 @@ export function onlyKnown<Options extends object>(options: Options, names: Names
 export const isIterable = (value: unknown): value is Iterable<unknown> | AsyncIterable<unknown> =>
   typeof value === "object" && value !== null && (Symbol.asyncIterator in value || Symbol.iterator in value);
 
-const HALF = /\p{Surrogate}/u;
-
 /** What callers name otherwise than the wire, beside capitals in place of underscores. */
 const ARGUMENTS: Readonly<Record<string, string>> = {
   timeout_ms: "timeout",
@@ -63,7 +61,7 @@ export function onlyWellFormed<R extends object>(request: R): R {
 
   function check(value: unknown, field: string): void {
     if (typeof value === "string") {
-      if (HALF.test(value)) throw invalid(field, "must not contain half of a surrogate pair");
+      if (!value.isWellFormed()) throw invalid(field, "must not contain half of a surrogate pair");
     } else if (typeof value === "symbol" || typeof value === "function" || typeof value === "bigint") {
       throw invalid(argumentOf(field), `must not be a ${typeof value}`);
     } else if (Array.isArray(value)) {
