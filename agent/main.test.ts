@@ -14,6 +14,7 @@ import { dirname, join } from "node:path";
 import { testServer } from "../broker/server/testing.ts";
 import { buildDaemon } from "./build.ts";
 import { alive, until } from "./exec/testing.ts";
+import { mountHanging } from "./files/hanging.testing.ts";
 import { EXIT } from "./main.ts";
 import { daemonInRoot, type TestDaemon, type TestMesh, testMesh } from "./testing.ts";
 
@@ -137,32 +138,20 @@ os.execv(sys.argv[1], sys.argv[1:])`;
   }, 30_000);
 
   test("files on a file system that does not answer keep neither commands nor other files waiting", async () => {
-    const place = mkdtempSync(join(tmpdir(), "sandmesh-stuck-"));
-    const fixture = join(import.meta.dir, "files", "hanging.fixture.py");
-    const stuck = Bun.spawn(["python3", fixture, place], { stdout: "pipe", stderr: "ignore" });
-    try {
-      const first = await stuck.stdout.getReader().read();
-      // Where FUSE may not be mounted there is nothing to be seen.
-      if (first.value === undefined)
-        return expect(existsSync("/dev/fuse") && process.getuid?.() === 0).toBe(false);
-      const daemon = await mesh.start({ argv: [agent], env: { GOMAXPROCS: "1" } });
-      const waiting = [
-        ...Array.from({ length: 4 }, () => daemon.request("hash", { path: join(place, "stuck") })),
-        daemon.request("pack", { path: place }),
-      ];
-      const ends = Promise.allSettled(waiting);
-      expect(await daemon.request("stat", { path: "/" })).toMatchObject({ type: "dir" });
-      expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });
-      expect(await daemon.request("list", { path: "/" })).toMatchObject({ more: false });
-      stuck.kill("SIGKILL");
-      expect((await ends).length).toBe(5);
-      await endByTerm(daemon);
-    } finally {
-      stuck.kill("SIGKILL");
-      await stuck.exited;
-      Bun.spawnSync(["umount", "--lazy", place]);
-      rmSync(place, { recursive: true, force: true });
-    }
+    await using hanging = await mountHanging(20);
+    if (hanging === undefined) return;
+    const daemon = await mesh.start({ argv: [agent], env: { GOMAXPROCS: "1" } });
+    const waiting = [
+      ...Array.from({ length: 4 }, () => daemon.request("hash", { path: hanging.stuck })),
+      daemon.request("pack", { path: hanging.place }),
+    ];
+    const ends = Promise.allSettled(waiting);
+    expect(await daemon.request("stat", { path: "/" })).toMatchObject({ type: "dir" });
+    expect((await daemon.exec({ argv: ["true"] })).outcome).toEqual({ type: "exited", code: 0 });
+    expect(await daemon.request("list", { path: "/" })).toMatchObject({ more: false });
+    hanging.end();
+    expect((await ends).length).toBe(5);
+    await endByTerm(daemon);
   }, 30_000);
 
   test("owes nothing to what its parent ignored, blocked, closed or set going", async () => {

@@ -1,5 +1,5 @@
-"""A FUSE file system at argv[1] whose file `stuck` (64 KB long) answers no read, and may be run. It prints a line when it is mounted; at its
-end all that waits fails."""
+"""A FUSE file system at argv[1] whose file `stuck` (64 KB long) answers no read, and may be run. It prints a line when it is
+mounted; at its end all that waits fails."""
 import ctypes, os, struct, sys
 
 fuse = os.open("/dev/fuse", os.O_RDWR)

@@ -1,9 +1,8 @@
 // The engine's own promises, beside those that agent/exec tests through it.
 import { expect, test } from "bun:test";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { begin, run, testCommands, testEngine, until } from "../exec/testing.ts";
+import { mountHanging } from "../files/hanging.testing.ts";
 import { closeAll, makePipe, readSome } from "../session/libc.ts";
 
 /** Leaves 50 zombies, says their pids, and keeps them until it is ended. */
@@ -96,38 +95,23 @@ test("awake it waits for what is written meanwhile, and for no longer than was s
 });
 
 test("a program whose file system does not answer keeps none waiting that comes beside it, nor what runs", async () => {
-  const place = mkdtempSync(join(tmpdir(), "sandmesh-stuck-"));
-  const fixture = join(import.meta.dir, "../files/hanging.fixture.py");
-  const stuck = Bun.spawn(["timeout", "-s", "KILL", "20", "python3", fixture, place], {
-    stdout: "pipe",
-    stderr: "ignore",
-  });
-  try {
-    const first = await stuck.stdout.getReader().read();
-    // Where FUSE may not be mounted there is nothing to be seen.
-    if (first.value === undefined)
-      return expect(existsSync("/dev/fuse") && process.getuid?.() === 0).toBe(false);
-    const commands = await testCommands();
-    // Not alone, or JavaScript's own thread would start it and wait.
-    const beside = Array.from({ length: 4 }, () => run(commands, { argv: ["sleep", "0.2"] }));
-    let waits = true;
-    const hung = begin(commands, { argv: [join(place, "stuck")] })
-      .ended.catch(() => {})
-      .finally(() => {
-        waits = false;
-      });
-    const ends = await Promise.all([...beside, run(commands, { argv: ["echo", "hi"] })]);
-    expect(ends.map(({ outcome }) => outcome)).toEqual(ends.map(() => ({ type: "exited", code: 0 })));
-    expect(ends.at(-1)?.text).toBe("hi\n");
-    expect(waits).toBe(true);
-    stuck.kill("SIGTERM");
-    await hung;
-  } finally {
-    stuck.kill("SIGTERM");
-    await stuck.exited;
-    Bun.spawnSync(["umount", "--lazy", place]);
-    rmSync(place, { recursive: true, force: true });
-  }
+  await using hanging = await mountHanging(20);
+  if (hanging === undefined) return;
+  const commands = await testCommands();
+  // Not alone, or JavaScript's own thread would start it and wait.
+  const beside = Array.from({ length: 4 }, () => run(commands, { argv: ["sleep", "0.2"] }));
+  let waits = true;
+  const hung = begin(commands, { argv: [hanging.stuck] })
+    .ended.catch(() => {})
+    .finally(() => {
+      waits = false;
+    });
+  const ends = await Promise.all([...beside, run(commands, { argv: ["echo", "hi"] })]);
+  expect(ends.map(({ outcome }) => outcome)).toEqual(ends.map(() => ({ type: "exited", code: 0 })));
+  expect(ends.at(-1)?.text).toBe("hi\n");
+  expect(waits).toBe(true);
+  hanging.end();
+  await hung;
 }, 40_000);
 
 test("two threads start commands that come together, and none of its own where a sandbox may have few processes", async () => {
