@@ -3,8 +3,7 @@
 // Both run the same program (/bin/true) with two pipes read to their end, in alternating rounds, so that a noisy
 // machine is noisy for both: one upon the other, and, as `rested_…`, each some milliseconds after the one before, as
 // agents have commands run, which think in between. With `--image IMAGE` it is measured on the mesh that SANDMESH_URL
-// names, in a sandbox of that
-// image, and nothing is said of the processes' CPU.
+// names, in a sandbox of that image, and nothing is said of the processes' CPU.
 import { connect, type Sandbox } from "../../sdk/typescript/mod.ts";
 import { bench, benchFlags, percentile, progress, report, round } from "./bench.ts";
 import { installFloor, runFloor } from "./floor.ts";

@@ -6,6 +6,7 @@
 import { readFileSync } from "node:fs";
 import { newSandboxId } from "../../broker/contract/index.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
+import { defaultRequests } from "../../pool/provider/kubernetes/pod.ts";
 import { unheard } from "../../pool/testing/request.ts";
 import { connect, type Mesh, type Sandbox } from "../../sdk/typescript/mod.ts";
 import { eventually } from "../e2e/program.ts";
@@ -52,12 +53,8 @@ function costOf(name: string, uids: readonly string[]): Cost {
 
 /** What all processors of the machine have been busy so far, ms. */
 function busyMs(): number {
-  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = readFileSync("/proc/stat", "utf8")
-    .split("\n", 1)
-    .join()
-    .split(/\s+/)
-    .slice(1)
-    .map(Number);
+  const [line = ""] = readFileSync("/proc/stat", "utf8").split("\n", 1);
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = line.split(/\s+/).slice(1).map(Number);
   // In USER_HZ, which is 100 everywhere.
   return (user + nice + system + irq + softirq) * 10;
 }
@@ -104,7 +101,7 @@ async function withDaemons(mesh: Mesh, n: number) {
 async function withSleep(n: number): Promise<{ runningS: number; nodeMs: number; cost: Cost }> {
   const name = newMesh();
   const command = ["/bin/sleep", "3600"];
-  const resources = { requests: { cpu: "20m", memory: "32Mi" } };
+  const resources = { requests: defaultRequests(settingsFor(name)) };
   const container = {
     name: "sandbox",
     image: IMAGES.busybox,

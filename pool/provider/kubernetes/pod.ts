@@ -62,7 +62,7 @@ function capabilitiesOf(profile: CapabilityProfile): NonNullable<V1SecurityConte
 const cores = (count: number): string => `${Math.max(1, Math.round(count * 1000))}m`;
 
 /** In none of a pod's containers may they be missing: a ResourceQuota of requests asks each, those that run before it, too. */
-function defaultRequests({
+export function defaultRequests({
   defaultRequests: { cpu, memoryBytes },
 }: KubernetesSettings): Record<string, string> {
   return {
