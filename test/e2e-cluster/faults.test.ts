@@ -30,7 +30,14 @@ beforeAll(async () => {
   cluster = new ClusterMesh();
   mesh = await cluster.connect({ lease: "1m" });
 });
-afterEach(() => cluster.nothingLeft(30_000));
+afterEach(async () => {
+  try {
+    await cluster.nothingLeft(30_000);
+  } finally {
+    // What a failed test still holds is none of the next one's.
+    await Promise.all((await mesh.list()).map(({ sandbox }) => mesh.release({ sandbox })));
+  }
+});
 afterAll(() => cluster[Symbol.asyncDispose]());
 
 /** Begun; the answer waits for all of them. */

@@ -8,6 +8,7 @@ import * as v from "valibot";
 import { ConflictError, newSandboxId } from "../../broker/contract/index.ts";
 import { createKubernetesProvider } from "../../pool/provider/kubernetes/index.ts";
 import type { Provider } from "../../pool/provider/provider.ts";
+import { beside } from "../../pool/testing/errors.ts";
 import { unheard } from "../../pool/testing/request.ts";
 import { needing } from "../cluster/needs.ts";
 import { output } from "../cluster/output.ts";
@@ -178,6 +179,9 @@ function open(mesh: string, complain: (what: string) => void): Provider {
   return createKubernetesProvider(settings, log);
 }
 
+const disposable = (provider: Provider): Provider & AsyncDisposable =>
+  Object.assign(provider, { [Symbol.asyncDispose]: () => provider.close() });
+
 /** Everything that a pool asks of it, up to the first complaint; answers what it complained of, or threw. */
 async function everything(): Promise<string[]> {
   const complaints: string[] = [];
@@ -235,3 +239,22 @@ needing("kwok")(
     }
   },
 );
+
+needing("kwok")("a right that is away for a moment is waited for, where it was had before", async () => {
+  await giveAllBut(undefined);
+  const create = all.ofNamespace.find(({ resource, verb }) => `${verb} ${resource}` === "create pods");
+  await using ours = disposable(open(meshes[0], () => undefined));
+  const begin = () => ours.create(unheard(newSandboxId(), SPEC), AbortSignal.timeout(60_000));
+  await begin();
+  await giveAllBut(create);
+  let ended = false;
+  const begun = beside(
+    begin().finally(() => {
+      ended = true;
+    }),
+  );
+  await Bun.sleep(1_000);
+  expect(ended).toBe(false);
+  await giveAllBut(undefined);
+  await begun();
+});

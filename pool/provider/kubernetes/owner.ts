@@ -48,7 +48,8 @@ export class Owner {
   async #read(signal: AbortSignal): Promise<V1OwnerReference> {
     const where = `ConfigMap ${this.#name} in namespace ${this.#namespace}`;
     const path = `/api/v1/namespaces/${this.#namespace}/configmaps/${this.#name}`;
-    const reply = await this.#transport.request({ method: "GET", path }, signal, true);
+    const request = { method: "GET" as const, path, right: "get configmaps" };
+    const reply = await this.#transport.request(request, signal, true);
     if (reply.status === 404) {
       throw new ProviderError(`${where}, whose pods shall be, is not there`, { reason: "no_owner" });
     }

@@ -63,7 +63,8 @@ export class Collection<T> {
     for (;;) {
       const more = next === undefined ? "" : `&continue=${encodeURIComponent(next)}`;
       const path = `${this.#path}?labelSelector=${this.#selector}&limit=${PAGE}${more}`;
-      const request = { method: "GET" as const, path, accept: this.#accept };
+      const right = `list ${this.#what}`;
+      const request = { method: "GET" as const, path, accept: this.#accept, right };
       const reply = await this.#transport.request(request, signal, true);
       if (reply.status === 410 && next !== undefined) {
         // The pages' snapshot was compacted away: from the start.

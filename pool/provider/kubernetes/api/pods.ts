@@ -26,7 +26,7 @@ export class PodApi {
   async create(pod: V1Pod, sandbox: string, signal: AbortSignal): Promise<PodView | "taken"> {
     // The name is never used again, so to send it twice makes no second pod.
     const reply = await this.#transport.request(
-      { method: "POST", path: this.#path, body: pod, accept: BINARY_OR_JSON },
+      { method: "POST", path: this.#path, body: pod, accept: BINARY_OR_JSON, right: "create pods" },
       signal,
       true,
     );
@@ -44,7 +44,7 @@ export class PodApi {
 
   async get(sandbox: string, signal: AbortSignal): Promise<PodView | undefined> {
     const reply = await this.#transport.request(
-      { method: "GET", path: `${this.#path}/${sandbox}`, accept: BINARY_OR_JSON },
+      { method: "GET", path: `${this.#path}/${sandbox}`, accept: BINARY_OR_JSON, right: "get pods" },
       signal,
       true,
     );
@@ -67,7 +67,7 @@ export class PodApi {
       ...(graceSeconds === undefined ? {} : { gracePeriodSeconds: graceSeconds }),
     };
     const path = `${this.#path}/${sandbox}`;
-    const request = { method: "DELETE" as const, path, body, accept: BINARY_OR_JSON };
+    const request = { method: "DELETE" as const, path, body, accept: BINARY_OR_JSON, right: "delete pods" };
     const reply = await this.#transport.request(request, signal, true);
     // 409: the name is another pod's by now. 404: gone.
     if (reply.status === 404 || (reply.status === 409 && uid !== undefined)) return undefined;
@@ -79,7 +79,8 @@ export class PodApi {
   async deleteAll(names: readonly string[], nameLabel: string, signal: AbortSignal): Promise<void> {
     const selector = encodeURIComponent(`${this.#mesh},${nameLabel} in (${names.join(",")})`);
     const path = `${this.#path}?labelSelector=${selector}`;
-    const request = { method: "DELETE" as const, path, accept: BINARY_OR_JSON };
+    const right = "deletecollection pods";
+    const request = { method: "DELETE" as const, path, accept: BINARY_OR_JSON, right };
     const reply = await this.#transport.request(request, signal, true);
     if (reply.status >= 300) throw errorOf(reply, `deleting ${names.length} sandboxes`);
   }

@@ -90,6 +90,29 @@ test("a connection that is cut, or a server that is starting, is tried again whe
   expect(seen).toHaveLength(3);
 });
 
+test("an API server whose etcd gave no answer is asked again where that does no harm, and its next refusal proves nothing", async () => {
+  const late = json(500, { reason: "InternalError", message: "etcdserver: request timed out" });
+  const { ask } = await against([late, json(504, { reason: "Timeout", message: "" }), json(403, {})]);
+  expect(await ask()).toMatchObject({ status: 403, afterUnanswered: true });
+  const once = await against([late]);
+  expect(await once.ask(false)).toMatchObject({ status: 500, afterUnanswered: true });
+  const webhook = json(500, { reason: "InternalError", message: "failed calling webhook" });
+  const refused = await against([webhook]);
+  expect(await refused.ask()).toMatchObject({ status: 500 });
+  expect(refused.seen).toHaveLength(1);
+});
+
+test("an API server that has started and read no roles yet is asked again, for what it allowed before", async () => {
+  const message = 'pods is forbidden: User "pool" cannot list resource "pods" in API group ""';
+  const forbidden = json(403, { message });
+  const { transport, seen } = await against([forbidden, json(200), forbidden, forbidden, json(201)]);
+  const ask = () => transport.request({ ...GET, right: "list pods" }, signal, true);
+  expect((await ask()).status).toBe(403);
+  expect((await ask()).status).toBe(200);
+  expect((await ask()).status).toBe(201);
+  expect(seen).toHaveLength(5);
+});
+
 test("what may have been done is not sent twice: the caller hears that it is unknown", async () => {
   const { ask, seen } = await against([cut]);
   await expect(ask(false)).rejects.toMatchObject({ code: "provider_failed", reason: "unreachable" });

@@ -2,11 +2,13 @@
 // stopped making progress in one run of four with client certificates, a watch and 32 requests at once.
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
+import * as v from "valibot";
 import { CanceledError, ProviderError } from "../../../../broker/contract/index.ts";
 import { onAbort } from "../../../../broker/link/on-abort.ts";
 import type { Access } from "./access.ts";
 import { BINARY, objectOf } from "./objects.ts";
 import { frames, lines } from "./split.ts";
+import { Unready } from "./unready.ts";
 
 export interface ApiRequest {
   method: "GET" | "POST" | "DELETE" | "PATCH";
@@ -16,6 +18,8 @@ export interface ApiRequest {
   contentType?: string;
   /** Of the answer; default JSON. */
   accept?: string;
+  /** What must be allowed for it, as a verb and a resource: where that was so before, a refusal is asked about again. */
+  right?: string;
 }
 
 export interface ApiReply {
@@ -31,7 +35,8 @@ export interface TransportLimits {
   requestTimeoutMs: number;
 }
 
-/** Tries of one request, where the server said that it did nothing (429, 401), or the name makes it harmless. */
+/** Tries of one request, where the server said that it did nothing (429, 401), or the name makes it harmless. A server that
+ * has just started is asked for as long as that takes. */
 const MAX_TRIES = 8;
 /** An API server that restarts is away for some ten seconds; a burst is not to end with it. */
 const UNANSWERED_MS = 60_000;
@@ -43,6 +48,7 @@ type Sent = { status: number; body: unknown; retryAfterMs: number | undefined };
 
 export class Transport {
   readonly #access: Access;
+  readonly #unready = new Unready();
   readonly #limits: TransportLimits;
   readonly #agent: https.Agent | http.Agent;
   /** Who waits for a place. */
@@ -86,8 +92,12 @@ export class Transport {
       let pauseMs = backoffMs(tries);
       try {
         const { status, body, retryAfterMs } = await this.#send(request, signal, refused);
-        const again = status === 429 || (status === 401 && !refused) || (status === 503 && repeatable);
-        if (!again || tries === MAX_TRIES) {
+        const unready = request.right !== undefined && this.#unready.mayPass(request.right, status, body);
+        const late = gaveUp(status, body);
+        unanswered ||= late;
+        const harmless = repeatable && (status === 503 || late);
+        const again = status === 429 || (status === 401 && !refused) || harmless;
+        if (!unready && (!again || tries === MAX_TRIES)) {
           return { status, body, ...(unanswered ? { afterUnanswered: true } : {}) };
         }
         refused ||= status === 401;
@@ -231,6 +241,15 @@ export class WatchRefused extends Error {
     super(`the watch was answered with status ${status}`);
     this.status = status;
   }
+}
+
+/** It answers for an etcd that did not in time, or had no leader: what was asked for may have been done all the same. */
+function gaveUp(status: number, body: unknown): boolean {
+  if (status !== 500 && status !== 504) return false;
+  const said = v.safeParse(v.object({ reason: v.optional(v.string()), message: v.string() }), body);
+  if (!said.success) return status === 504;
+  const { reason, message } = said.output;
+  return reason === "Timeout" || reason === "ServerTimeout" || /etcdserver: /.test(message);
 }
 
 const canceled = (): CanceledError => new CanceledError("the request to the API server was canceled");
