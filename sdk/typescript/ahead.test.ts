@@ -1,11 +1,13 @@
 // The renewing thread begins before it is needed: by itself, soon after connecting, where nothing else was asked.
 import { expect, test } from "bun:test";
-import { copyFile, mkdtemp, rm } from "node:fs/promises";
+import { copyFile, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestServer, until } from "../../broker/server/testing.ts";
 import { testMesh } from "../../pool/testing/mesh.ts";
+import { connectAs } from "./connect.ts";
 import type { Mesh } from "./mesh.ts";
-import { builtPackage, connectTo, Program, type Runtime } from "./testing/harness.ts";
+import { builtPackage, connectTo, credentialsOf, Program, type Runtime } from "./testing/harness.ts";
 
 const RUNTIMES: Runtime[] = ["bun", "node"];
 const LONG = 60_000;
@@ -128,3 +130,29 @@ test(
   },
   LONG,
 );
+
+test("a renewing thread whose connection is refused for good is told, and leases are kept without it", async () => {
+  await using pool = await testMesh();
+  await using other = await testMesh();
+  await using all = new AsyncDisposableStack();
+  const warnings: string[] = [];
+  const hear = ({ name, message }: Error): void => {
+    if (name === "SandmeshWarning") warnings.push(message);
+  };
+  process.on("warning", hear);
+  all.defer(() => void process.off("warning", hear));
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-refused-"));
+  all.defer(() => rm(folder, { recursive: true }));
+  const credentials = join(folder, "user.creds");
+  await writeFile(credentials, credentialsOf(pool.server));
+  const mesh = all.use(
+    await connectAs({ url: pool.server.url, credentials, handleSignals: false, lease: "1s" }, {}),
+  );
+  // The thread reads the file when it begins.
+  await writeFile(credentials, credentialsOf(other.server));
+  const box = await mesh.acquire({ image: "host" });
+  await until("it is told", async () => warnings.length > 0);
+  expect(warnings).toEqual([expect.stringContaining("no thread for renewals")]);
+  await Bun.sleep(3_000);
+  expect((await mesh.list()).map((view) => [view.sandbox, view.state])).toEqual([[box.id, "leased"]]);
+});

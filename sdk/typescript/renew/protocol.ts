@@ -37,5 +37,5 @@ export type Loss =
    * since the epoch) has ended. Told again at each try. */
   | { type: "lapsed"; run: string; renewedAt: number; leaseMs: number };
 
-/** `connected`: from now on the thread renews. */
-export type FromThread = Loss | { type: "connected" };
+/** `connected`: from now on the thread renews. `unconnected`: it never will, its connection was refused for good. */
+export type FromThread = Loss | { type: "connected" } | { type: "unconnected"; why: string };

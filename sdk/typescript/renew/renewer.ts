@@ -97,18 +97,31 @@ export class Renewer {
     const worker = this.#make(file);
     if (worker === undefined) return;
     worker.unref();
-    worker.on("message", (message: FromThread) => {
-      if (message.type !== "connected") return this.#told(message);
-      this.#threadRenews = true;
-      this.#inProcess.rest();
-    });
-    worker.on("error", (error) => {
-      if (this.#worker !== worker) return;
-      this.#worker = undefined;
-      this.#threadRenews = false;
-      this.#fallBack(error instanceof Error ? error.message : String(error));
-    });
+    worker.on("message", (message: FromThread) => this.#hear(worker, message));
+    worker.on("error", (error) => this.#lose(worker, error instanceof Error ? error.message : String(error)));
     this.#worker = worker;
+  }
+
+  #hear(worker: Worker, message: FromThread): void {
+    switch (message.type) {
+      case "connected":
+        this.#threadRenews = true;
+        this.#inProcess.rest();
+        break;
+      case "unconnected":
+        this.#lose(worker, message.why);
+        void worker.terminate();
+        break;
+      default:
+        this.#told(message);
+    }
+  }
+
+  #lose(worker: Worker, why: string): void {
+    if (this.#worker !== worker) return;
+    this.#worker = undefined;
+    this.#threadRenews = false;
+    this.#fallBack(why);
   }
 
   /** Undefined where the program may have no threads, as by Node's --permission. */

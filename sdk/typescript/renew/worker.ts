@@ -10,7 +10,8 @@ const connecting = openPatiently(settings);
 const keeper = new Keeper(connecting, tell);
 connecting.then(
   () => tell({ type: "connected" }),
-  () => undefined,
+  (error: unknown) =>
+    tell({ type: "unconnected", why: error instanceof Error ? error.message : String(error) }),
 );
 
 parentPort?.on("message", (message: ToKeeper) => {
