@@ -2,7 +2,7 @@
 import { describe, expect, spyOn, test } from "bun:test";
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { CanceledError, newUuidV7 } from "../../broker/contract/index.ts";
+import { CanceledError, encode, newUuidV7, type WatchAnswer } from "../../broker/contract/index.ts";
 import { until } from "../exec/testing.ts";
 import { codeOf, kernelWatches, onTrees } from "./testing.ts";
 
@@ -51,6 +51,20 @@ describe("what is told", () => {
     for (const name of names) own.put(name);
     for (const name of names) await reader.until(name);
     expect(reader.overflows).toBe(0);
+  });
+
+  test("one answer fits in one message, however long its paths are: what has no room is an overflow", async () => {
+    const deep = Array.from({ length: 4 }, (_, i) => `${i}`.padEnd(250, "x")).join("/");
+    own.make(deep);
+    const { cursor } = await own.begin();
+    for (let i = 0; i < 1_000; i++) own.put(`${deep}/${i}`);
+    const answers: WatchAnswer[] = [];
+    for (let at = cursor, overflow = false; !overflow; ) {
+      const answer = await own.trees.changes({ path: ".", cursor: at, waitMs: 10_000 });
+      answers.push(answer);
+      ({ cursor: at, overflow } = answer);
+    }
+    for (const answer of answers) expect(encode(answer).byteLength).toBeLessThan(1024 * 1024);
   });
 
   test("what a folder had when it came is told, though it came before anyone could watch it", async () => {

@@ -16,8 +16,10 @@ import { type Seen, Watched, type WatchedOptions } from "./watched.ts";
 
 /** Watches at once. */
 const MAX_WATCHES = 32;
-/** Changes of one watch that are remembered, each path once. */
+/** Changes of one watch that are remembered, each path once, and the characters of their paths: one answer has them all, and
+ * is one message. */
 const MAX_CHANGES = 2000;
+const MAX_PATH_CHARACTERS = 384 * 1024;
 /** An editor's save is several changes; they are told together. */
 const SETTLE_MS = 20;
 
@@ -35,6 +37,7 @@ class Watch implements Seen {
   readonly #watched: Watched;
   /** Behind the answer that was last given, in the order of their last change. */
   #fresh = new Set<string>();
+  #freshCharacters = 0;
   /** Of these: folders that are gone, whatever is there now. */
   #gone = new Set<string>();
   /** In that answer: told again where it was lost. */
@@ -68,12 +71,17 @@ class Watch implements Seen {
   path(path: string): void {
     // What the daemon itself is writing is not there yet.
     if (path.slice(path.lastIndexOf("/") + 1).startsWith(DRAFT_PREFIX)) return;
-    if (this.#fresh.size >= MAX_CHANGES) this.#overflow = true;
-    else {
-      this.#fresh.delete(path);
-      this.#fresh.add(path);
-    }
+    if (this.#fresh.delete(path) || this.#hasRoom(path)) this.#fresh.add(path);
+    else this.#overflow = true;
     this.#wake();
+  }
+
+  /** Takes it, where it is not yet among them. */
+  #hasRoom(path: string): boolean {
+    const characters = this.#freshCharacters + path.length;
+    if (this.#fresh.size >= MAX_CHANGES || characters > MAX_PATH_CHARACTERS) return false;
+    this.#freshCharacters = characters;
+    return true;
   }
 
   gone(path: string): void {
@@ -131,6 +139,7 @@ class Watch implements Seen {
     this.#told = this.#tell([...this.#fresh], this.#gone);
     this.#toldOverflow = this.#overflow;
     this.#fresh = new Set();
+    this.#freshCharacters = 0;
     this.#gone = new Set();
     this.#overflow = false;
     this.#turn = turn + 1;
