@@ -39,7 +39,12 @@ const Order = v.variant("do", [
   v.object({ do: v.literal("restart_server") }),
   /** A credential for a sandbox that the test itself plays. */
   v.object({ do: v.literal("sandbox_credentials"), sandbox: v.string() }),
-  v.object({ do: v.literal("user_credentials"), user: v.string(), tenant: v.optional(v.string(), TENANT) }),
+  v.object({
+    do: v.literal("user_credentials"),
+    user: v.string(),
+    tenant: v.optional(v.string(), TENANT),
+    ttl_ms: v.exactOptional(v.number()),
+  }),
   v.object({ do: v.literal("operator_credentials") }),
   v.object({ do: v.literal("observer_credentials") }),
   /** What the pool says. */
@@ -97,8 +102,11 @@ async function obey({ server, provider }: Mesh, order: Order): Promise<Record<st
       return {};
     case "sandbox_credentials":
       return { credentials: formatCreds(server.sandboxCredentials(TENANT, order.sandbox)) };
-    case "user_credentials":
-      return { credentials: formatCreds(server.keys.mintUser({ tenant: order.tenant, user: order.user })) };
+    case "user_credentials": {
+      const { tenant, user, ttl_ms } = order;
+      const ttl = ttl_ms === undefined ? {} : { ttlMs: ttl_ms };
+      return { credentials: formatCreds(server.keys.mintUser({ tenant, user, ...ttl })) };
+    }
     case "operator_credentials":
       return { credentials: formatCreds(server.keys.mintOperator({ tenant: TENANT, user: "root" })) };
     case "observer_credentials":

@@ -29,6 +29,20 @@ class Settings:
     user: str
     # PEM; None: the CAs that the machine trusts.
     ca: str | None = None
+    # The file that the credentials are from, where it may be read again; None: they came as text, or by a pipe.
+    credentials_path: str | None = None
+
+    def latest_credentials(self) -> Credentials:
+        """Read anew: a file is replaced before, or soon after, what it held expires. The first ones where it cannot be
+        read."""
+        if self.credentials_path is None:
+            return self.credentials
+        try:
+            with open(self.credentials_path, "rb") as file:
+                content = file.read(_CREDENTIALS_KIB * 1024)
+            return parse_credentials(content.decode(errors="replace"))
+        except (OSError, InvalidRequestError):
+            return self.credentials
 
     @property
     def servers(self) -> str:
@@ -78,7 +92,8 @@ async def resolve_settings(
         )
     if given is None:
         raise NoMeshError(f"no credentials for {cut(url)}: set SANDMESH_CREDS to the path of a .creds file")
-    parsed = parse_credentials(given if "-----BEGIN" in given else await _read(given, until))
+    is_text = "-----BEGIN" in given
+    parsed = parse_credentials(given if is_text else await _read(given, until))
     tenant, user = tenant or parsed.tag("tenant"), user or parsed.tag("user")
     if tenant is None or user is None:
         raise InvalidRequestError("the credential names no tenant and user: a user's is needed", field="credentials")
@@ -92,7 +107,13 @@ async def resolve_settings(
         check_id("tenant", tenant),
         check_id("user", user),
         None if trusted is None else await _read_ca(trusted, until),
+        None if is_text else _rereadable(given),
     )
+
+
+def _rereadable(path: str) -> str | None:
+    """Whatever folder the program is in by then; None for a pipe, of which nothing comes twice."""
+    return os.path.abspath(path) if os.path.isfile(path) else None
 
 
 _WHAT = {"credentials": "a .creds file", "ca": "a file of PEM certificates"}

@@ -43,6 +43,70 @@ async def test_a_credential_of_another_server_is_refused_at_once(backend: Backen
     assert asyncio.get_running_loop().time() - started < 10
 
 
+async def _write(backend: Backend, at: Path, **more: Any) -> None:
+    new = at.with_suffix(".new")
+    new.write_text(backend.order("user_credentials", user="ann", **more)["credentials"])
+    new.replace(at)
+
+
+@pytest.mark.limit(90)
+async def test_a_credential_renewed_in_its_file_is_taken_up_as_the_old_one_ends(
+    simulated: Backend, tmp_path: Path
+) -> None:
+    path = tmp_path / "user.creds"
+
+    async def renew() -> None:
+        while True:
+            await _write(simulated, path, ttl_ms=3_000)
+            await asyncio.sleep(1)
+
+    await _write(simulated, path, ttl_ms=3_000)
+    renewing = asyncio.create_task(renew())
+    try:
+        async with sandmesh.connect(simulated.url, path, lease=5) as mesh:
+            box = await mesh.acquire("host")
+            long = asyncio.create_task(box.exec("sleep 10", timeout=60))
+            asked = 0
+            while not long.done():
+                assert (await box.exec(["echo", str(asked)], timeout=20)).outcome.type == "exited"
+                asked += 1
+                await asyncio.sleep(0.05)
+            assert (await long).outcome.type == "exited"
+            assert box.lost is None and asked > 20
+    finally:
+        renewing.cancel()
+
+
+@pytest.mark.limit(90)
+async def test_a_credential_that_is_refused_for_some_seconds_loses_nothing_whose_lease_lives_on(
+    own_backend: Backend, backend: Backend, tmp_path: Path
+) -> None:
+    path = tmp_path / "user.creds"
+    await _write(own_backend, path)
+    async with sandmesh.connect(own_backend.url, path, lease=10) as mesh:
+        box = await mesh.acquire("host")
+        await _write(backend, path)
+        own_backend.order("kill_server")
+        own_backend.order("restart_server")
+
+        async def is_refused() -> bool:
+            try:
+                await mesh.status()
+            except sandmesh.PermissionDeniedError as error:
+                return error.reason == "credential"
+            return False
+
+        while not await is_refused():
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(3)
+        assert box.lost is None
+        await _write(own_backend, path)
+        while await is_refused():
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(8)
+        assert box.lost is None and own_backend.made == [box.id]
+
+
 async def test_an_observer_hears_events_and_is_told_that_it_may_ask_nothing(backend: Backend) -> None:
     credentials = backend.order("observer_credentials")["credentials"]
     async with backend.connect() as mesh, sandmesh.connect(backend.url, credentials, timeout=5) as observer:

@@ -24,6 +24,13 @@ function retryMs(leaseMs: number): number {
   return Math.min(1_000, leaseMs / 10);
 }
 
+/** The pool's word on the run. That the server refuses the credential says nothing of it: a file that is replaced late has
+ * a good one again before the lease is over. */
+function isRefusal(error: unknown): error is SandmeshError {
+  if (error instanceof PermissionDeniedError) return error.reason !== "credential";
+  return error instanceof NotFoundError || error instanceof LeaseLostError;
+}
+
 interface Kept {
   leaseMs: number;
   /** When the last renewal was sent that arrived, or may have; ms since the epoch. */
@@ -95,12 +102,8 @@ export class Keeper {
       kept.renewedAt = askedAt;
       this.#schedule(run, kept, nextRenewalMs(leaseMs, Math.random()));
     } catch (error) {
-      const refused =
-        error instanceof NotFoundError ||
-        error instanceof LeaseLostError ||
-        error instanceof PermissionDeniedError;
       // Whether that means a loss is the main thread's to say: it knows which sandboxes it had by `askedAt`.
-      if (refused) this.#report({ type: "refused", run, askedAt, error: error.toWire() });
+      if (isRefusal(error)) this.#report({ type: "refused", run, askedAt, error: error.toWire() });
       else if (!away) kept.renewedAt = askedAt;
       else if (Date.now() - kept.renewedAt >= leaseMs + DEAD_MAN_MS)
         this.#report({ type: "lapsed", run, renewedAt: kept.renewedAt, leaseMs });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,10 @@ from nats.aio.subscription import Subscription
 
 TOO_MANY_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 """What the server says, which names none."""
+
+
+REFUSED_CREDENTIAL = re.compile("authorization|authentication|revoked", re.IGNORECASE)
+"""What the server says of a credential that it does not take, or no longer."""
 
 
 class PlainServerError(OSError):
@@ -42,6 +47,9 @@ class NatsClient(Client):
         # The package closes the connection, which the server does not.
         if TOO_MANY_SUBSCRIPTIONS in err_msg:
             await self._error_cb(nats.errors.Error(f"nats: {TOO_MANY_SUBSCRIPTIONS}"))
+        elif self.is_connected and REFUSED_CREDENTIAL.search(err_msg):
+            # It has ended; the next one may be in its file by now. The package closes the connection for good.
+            await self._process_op_err(nats.errors.Error(f"nats: {err_msg}"))
         else:
             await super()._process_err(err_msg)
 

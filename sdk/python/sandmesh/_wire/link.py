@@ -27,7 +27,7 @@ from ..errors import (
 from ..settings import Settings
 from .absence import Absence
 from .answers import AnswerStream, Asked
-from .client import TOO_MANY_SUBSCRIPTIONS, NatsClient
+from .client import REFUSED_CREDENTIAL, TOO_MANY_SUBSCRIPTIONS, NatsClient
 from .home import Home
 from .subjects import reply_subject, reply_wildcard
 from .subscribed import Made, Refused, Subscribed
@@ -39,7 +39,6 @@ Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
 
 # A server that hangs ends no connection: two of these later it is given up.
 PING_INTERVAL_S = 5
-_REFUSAL = re.compile("authorization|authentication|permissions|revoked|expired", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 _SUBSCRIPTION = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 
@@ -62,6 +61,10 @@ class Link:
         self._reconnect_handlers: set[Callable[[], None]] = set()
         self._end_handlers: set[Callable[[], None]] = set()
         self._refused: asyncio.Future[SandmeshError] = self.loop.create_future()
+        """Why connecting failed."""
+        self._denied: SandmeshError | None = None
+        """Why the server refused the credential at a return to it, until it takes one again."""
+        self._credentials = settings.credentials
         self._last_error: BaseException | None = None
         self._connecting = True
         self._refusals = 0
@@ -124,6 +127,8 @@ class Link:
         self.home.check()
         if self.home.ending:
             raise ConnectionError("the event loop ends, and with it the connection to the mesh", reason="closed")
+        if self._denied is not None and not self.connected:
+            raise self._denied.with_traceback(None)
         if self.absence.error is not None:
             raise self.absence.error
 
@@ -226,16 +231,24 @@ class Link:
             self.asked.fail(denied, violation[1])
         elif TOO_MANY_SUBSCRIPTIONS in said:
             self._subscribed.refuse_one(TOO_MANY_SUBSCRIPTIONS)
-        elif subscription is not None and self._subscribed.refuse(subscription[1]):
-            pass
-        elif _REFUSAL.search(said):
-            self._refuse(PermissionDeniedError(f"the server refused the credential: {error}"))
+        elif subscription is not None:
+            if not self._subscribed.refuse(subscription[1]):
+                self._refuse(PermissionDeniedError(f"the server refused the credential: {error}", reason="subscribe"))
+        elif REFUSED_CREDENTIAL.search(said):
+            self._deny(PermissionDeniedError(f"the server refused the credential: {error}", reason="credential"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
             # Nobody listens there, which is told when each was tried, and not at the end of the time.
             self._refusals += 1
             if self._refusals >= len(self.settings.urls):
                 message = f"no NATS server answers at {self.settings.servers}: {error}"
                 self._refuse(ConnectionError(message))
+
+    def _deny(self, error: SandmeshError) -> None:
+        if self._connecting:
+            self._refuse(error)
+        elif not self.connected:
+            self._denied = error
+            self.asked.fail(error)
 
     def _refuse(self, error: SandmeshError) -> None:
         if not self._refused.done():
@@ -248,6 +261,7 @@ class Link:
             self.absence.begin()
 
     async def _on_reconnected(self) -> None:
+        self._denied = None
         self.absence.end()
         # Answers that were on their way are lost, so each asker decides whether to ask again.
         again = ConnectionError("the connection was lost and is back; the answer may be lost")
@@ -261,8 +275,12 @@ class Link:
         elif not self._closing:
             self._end(ConnectionError(f"the connection to the mesh closed: {self._last_error}", reason="closed"))
 
+    def _sign(self, nonce: str) -> bytes:
+        """Of each connection what is asked first: the JWT is of the same credentials."""
+        self._credentials = self.settings.latest_credentials()
+        return self._credentials.sign(nonce)
+
     async def _connect(self, name: str, timeout: float) -> None:
-        credentials = self.settings.credentials
         options: dict[str, Any] = {}
         ca = self.settings.ca
         if ca is not None or any(url.startswith("tls://") for url in self.settings.urls):
@@ -270,8 +288,8 @@ class Link:
         await self._nc.connect(
             servers=list(self.settings.urls),
             name=name,
-            user_jwt_cb=lambda: bytearray(credentials.jwt.encode()),
-            signature_cb=lambda nonce: credentials.sign(nonce),
+            signature_cb=self._sign,
+            user_jwt_cb=lambda: bytearray(self._credentials.jwt.encode()),
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
