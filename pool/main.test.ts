@@ -115,3 +115,30 @@ test("it starts, answers, logs no secret, and stops at SIGTERM", async () => {
     await rm(folder, { recursive: true, force: true });
   }
 });
+
+test("its credential's file may be missing for a while: it goes on with what was in it", async () => {
+  await using server = await testServer();
+  const folder = await mkdtemp(join(tmpdir(), "sandmesh-pool-"));
+  try {
+    const credentialsFile = join(folder, "pool.creds");
+    const keysFile = join(folder, "keys.json");
+    await writeFile(credentialsFile, formatCreds(server.keys.mintPool()));
+    await writeFile(keysFile, server.keys.format());
+    await using pool = await start({
+      urls: [server.url],
+      credentialsFile,
+      keysFile,
+      providers: [{ name: "simulated" }],
+    });
+    const ann = new Caller(await server.user());
+    const answers = () => ann.status().catch(() => undefined);
+    await until("it answers", answers, 30_000);
+    await rm(credentialsFile);
+    await server.kill();
+    await server.restart();
+    await until("it answers again", answers, 30_000);
+    expect(pool.child.exitCode).toBeNull();
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});

@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
 import pino from "pino";
 import { InvalidRequestError, toSandmeshError } from "../broker/contract/index.ts";
 import { readBounded } from "../broker/credentials/bounded-file.ts";
-import { parseCreds } from "../broker/credentials/index.ts";
+import { lastReadable, parseCreds } from "../broker/credentials/index.ts";
 import { connect } from "../broker/link/connect.ts";
 import { KeyRing } from "../broker/server/index.ts";
 import { readPoolConfig } from "./config.ts";
@@ -49,7 +49,7 @@ async function main(): Promise<void> {
   const link = await connect({
     urls: config.urls,
     // Read anew at each connect, so that a rotated file takes effect.
-    credentials: () => parseCreds(readBounded(config.credentialsFile, "credentialsFile")),
+    credentials: lastReadable(() => parseCreds(readBounded(config.credentialsFile, "credentialsFile"))),
     ...(ca === undefined ? {} : { ca }),
     name: config.name,
     connectTimeoutMs: CONNECT_MS,

@@ -28,3 +28,17 @@ export function authenticatorFor(current: () => Credentials): (nonce?: string) =
     };
   };
 }
+
+/** For a connection's life: what `read` gives at each call, or gave last where it throws, as of a file that is being written
+ * anew. Throws what the first call throws. */
+export function lastReadable(read: () => Credentials): () => Credentials {
+  let last = read();
+  return () => {
+    try {
+      last = read();
+    } catch {
+      // At the next connection it is read again.
+    }
+    return last;
+  };
+}

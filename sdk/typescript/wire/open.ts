@@ -1,4 +1,5 @@
 // Opens a connection from settings.
+import { lastReadable } from "../../../broker/credentials/index.ts";
 import { connect } from "../../../broker/link/connect.ts";
 import type { Link } from "../../../broker/link/link.ts";
 import { readCredentials, type Settings } from "../settings.ts";
@@ -20,18 +21,9 @@ export interface OpenOptions {
 /** Throws ConnectionError, PermissionDeniedError (the server refuses the credential), InvalidRequestError,
  * CanceledError. */
 export function openLink(settings: Settings, options: OpenOptions): Promise<Link> {
-  let last = readCredentials(settings.credentials);
-  const current = () => {
-    try {
-      last = readCredentials(settings.credentials);
-    } catch {
-      // A file that is being written anew is read at the next try.
-    }
-    return last;
-  };
   return connect({
     urls: settings.urls,
-    credentials: current,
+    credentials: lastReadable(() => readCredentials(settings.credentials)),
     ...(settings.ca === undefined ? {} : { ca: settings.ca }),
     tenant: settings.tenant,
     user: settings.user,
