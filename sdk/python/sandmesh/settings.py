@@ -38,10 +38,9 @@ class Settings:
         if self.credentials_path is None:
             return self.credentials
         try:
-            with open(self.credentials_path, "rb") as file:
-                content = file.read(_CREDENTIALS_KIB * 1024)
+            content = _read_regular(self.credentials_path)
             return parse_credentials(content.decode(errors="replace"))
-        except (OSError, InvalidRequestError):
+        except (OSError, ValueError, InvalidRequestError):
             return self.credentials
 
     @property
@@ -177,20 +176,28 @@ def _is_server(url: str) -> bool:
         return False
 
 
+def _read_regular(path: str | Path) -> bytes:
+    """A file that is no larger than credentials may be; a fifo is not waited for. Raises OSError, and ValueError with
+    what it is instead."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no regular file")
+        content = file.read(_CREDENTIALS_KIB * 1024 + 1)
+    if len(content) > _CREDENTIALS_KIB * 1024:
+        raise ValueError(f"larger than {_CREDENTIALS_KIB} KiB")
+    return content
+
+
 def _read_mesh_file(env: Mapping[str, str]) -> tuple[str, str] | None:
     path = mesh_file_path(env)
     try:
-        # A fifo is not waited for: `sandmesh up` writes none.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NoMeshError(f"{path} cannot be read: it is no regular file")
-            content = file.read(_CREDENTIALS_KIB * 1024 + 1)
+        content = _read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise NoMeshError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _CREDENTIALS_KIB * 1024:
-        raise NoMeshError(f"{path} cannot be read: it is larger than {_CREDENTIALS_KIB} KiB")
+    except ValueError as error:
+        raise NoMeshError(f"{path} cannot be read: it is {error}") from None
     try:
         value = json.loads(content.decode(errors="replace"))
         url, credentials = value["url"], value["credentials"]
