@@ -172,10 +172,12 @@ class Follower:
                 try:
                     first, self._first = self._first, None
                     self._stream = await (self._ask() if first is None else first)
-                    async for frame in self._read(self._stream):
-                        yield frame
-                        if frame["type"] != "chunk":
-                            return
+                    # Left to the garbage collector, it would be a task and a wake-up of the loop more for each command.
+                    async with contextlib.aclosing(self._read(self._stream)) as frames:
+                        async for frame in frames:
+                            yield frame
+                            if frame["type"] != "chunk":
+                                return
                 except SandmeshError as error:
                     self._judge(error)
                 finally:
