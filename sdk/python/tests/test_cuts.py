@@ -37,6 +37,7 @@ class Way:
     def __init__(self, port: int) -> None:
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._near: set[asyncio.StreamWriter] = set()
         self._lost: bytes | None = None
         self.is_shut = False
 
@@ -45,6 +46,7 @@ class Way:
             near_out.close()
             return
         far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
+        self._near.add(near_out)
         await asyncio.gather(self._copy(near_in, far_out, True), self._copy(far_in, near_out, False))
 
     async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter, asks: bool) -> None:
@@ -66,6 +68,13 @@ class Way:
     def cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
+
+    def end_with(self, error: str) -> None:
+        """As a server does that says why it ends the connection."""
+        for near in self._near:
+            near.write(f"-ERR '{error}'\r\n".encode())
+            near.close()
+        self._near.clear()
 
     def shut(self) -> None:
         """Cuts, and leads nobody until it is opened again."""
@@ -116,6 +125,14 @@ async def read_whole(stream: sandmesh.CommandStream, every: int, at: Callable[[]
     expected = (await asyncio.to_thread(subprocess.run, line, capture_output=True, check=True)).stdout
     assert digest.hexdigest() == expected.decode().split()[0]
     assert (await stream.wait()).ok
+
+
+async def test_a_connection_that_the_server_ends_with_an_error_comes_back(simulated: Backend) -> None:
+    async with cuttable(simulated) as (way, box):
+        for error in ("Slow Consumer", "Server Shutdown", "User Authentication Expired"):
+            way.end_with(error)
+            assert (await box.exec(["echo", error], timeout=20)).ok
+        assert box.lost is None
 
 
 @pytest.mark.limit(120)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,13 +10,10 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.protocol.parser import PERMISSIONS_ERR
 
 TOO_MANY_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 """What the server says, which names none."""
-
-
-REFUSED_CREDENTIAL = re.compile("authorization|authentication|revoked", re.IGNORECASE)
-"""What the server says of a credential that it does not take, or no longer."""
 
 
 class PlainServerError(OSError):
@@ -47,9 +43,12 @@ class NatsClient(Client):
         # The package closes the connection, which the server does not.
         if TOO_MANY_SUBSCRIPTIONS in err_msg:
             await self._error_cb(nats.errors.Error(f"nats: {TOO_MANY_SUBSCRIPTIONS}"))
-        elif self.is_connected and REFUSED_CREDENTIAL.search(err_msg):
-            # It has ended; the next one may be in its file by now. The package closes the connection for good.
-            await self._process_op_err(nats.errors.Error(f"nats: {err_msg}"))
+        elif self.is_connected and PERMISSIONS_ERR not in err_msg:
+            # The server ends the connection after it, as that of a credential that has expired. The package does so for
+            # good; at the next one the server may take us, and the file have another credential.
+            error = nats.errors.Error(f"nats: {err_msg}")
+            await self._error_cb(error)
+            await self._process_op_err(error)
         else:
             await super()._process_err(err_msg)
 

@@ -27,7 +27,7 @@ from ..errors import (
 from ..settings import Settings
 from .absence import Absence
 from .answers import AnswerStream, Asked
-from .client import REFUSED_CREDENTIAL, TOO_MANY_SUBSCRIPTIONS, NatsClient
+from .client import TOO_MANY_SUBSCRIPTIONS, NatsClient
 from .home import Home
 from .subjects import reply_subject, reply_wildcard
 from .subscribed import Made, Refused, Subscribed
@@ -39,6 +39,7 @@ Heed = Callable[[Callable[[SandmeshError], None]], Callable[[], None]]
 
 # A server that hangs ends no connection: two of these later it is given up.
 PING_INTERVAL_S = 5
+_REFUSAL = re.compile("authorization|authentication|revoked", re.IGNORECASE)
 _VIOLATION = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 _SUBSCRIPTION = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 
@@ -234,7 +235,7 @@ class Link:
         elif subscription is not None:
             if not self._subscribed.refuse(subscription[1]):
                 self._refuse(PermissionDeniedError(f"the server refused the credential: {error}", reason="subscribe"))
-        elif REFUSED_CREDENTIAL.search(said):
+        elif _REFUSAL.search(said):
             self._deny(PermissionDeniedError(f"the server refused the credential: {error}", reason="credential"))
         elif self._connecting and isinstance(error, OSError) and not isinstance(error, asyncio.TimeoutError):
             # Nobody listens there, which is told when each was tried, and not at the end of the time.
