@@ -12,6 +12,7 @@ from typing import Any, Literal, Union
 from ._wire.arguments import check_arguments, check_callbacks
 from ._wire.box import Box
 from ._wire.download import download_frames
+from ._wire.handle import Handle
 from ._wire.ids import new_uuid7
 from ._wire.parts import Source, parts_of, send_parts, source_of
 from .copies import Skipped, download, upload
@@ -85,7 +86,7 @@ def _stat_of(wire: dict[str, Any]) -> FileStat:
     return FileStat(**fields, **more, mtime=wire["mtime_ms"] / 1000)
 
 
-class Files:
+class Files(Handle):
     """All paths are the sandbox's, relative ones from its working folder. All methods raise FileError, whose
     ``reason`` is the errno name, such as ``ENOENT``."""
 

@@ -12,6 +12,7 @@ from . import commands
 from ._wire.box import Box
 from ._wire.caller import CALL_TIMEOUT_S
 from ._wire.follow import Follower, Patience
+from ._wire.handle import Handle
 from ._wire.ids import check_uuid7
 from ._wire.opening import leave_block
 from ._wire.parts import Source, SourceError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Command:
+class Command(Handle):
     """From ``box.start`` and ``box.command``. It goes on whatever becomes of this process, while its sandbox lives."""
 
     def __init__(self, box: Box, id: str, pid: int | None = None, *, started: bool = False) -> None:
@@ -108,7 +109,7 @@ async def _feed(box: Box, command: Command, source: Source, stays_open: bool) ->
         commands.cancel_behind(box, command.id)
 
 
-class Terminal:
+class Terminal(Handle):
     """From ``box.terminal``: for full-screen programs. Its end, or that of the ``async with`` block, ends what runs on
     it."""
 

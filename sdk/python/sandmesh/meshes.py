@@ -12,6 +12,7 @@ from ._wire.acquire import acquire
 from ._wire.arguments import check_arguments
 from ._wire.box import Box, Lifeline, Pulse
 from ._wire.caller import Caller, Target
+from ._wire.handle import Handle
 from ._wire.ids import check_id, check_uuid7, new_run_id, new_uuid7
 from ._wire.link import connect_link
 from ._wire.losses import Losses
@@ -68,7 +69,7 @@ def connect(
     return Opening(open_mesh())
 
 
-class Mesh:
+class Mesh(Handle):
     """From ``connect``. Belongs to the event loop that it was made in."""
 
     def __init__(self, settings: Settings, caller: Caller, lease_ms: int, run: str | None) -> None:

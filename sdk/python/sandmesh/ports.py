@@ -14,6 +14,7 @@ from typing import Any
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
+from ._wire.handle import Handle
 from ._wire.ids import new_uuid7
 from ._wire.schema import limit
 from .errors import InvalidRequestError, ProviderError, SandmeshError
@@ -79,7 +80,7 @@ async def _join(box: Box, port: dict[str, Any], reader: asyncio.StreamReader, wr
             await writer.wait_closed()
 
 
-class Forward:
+class Forward(Handle):
     """Where to connect to. ``close``, or the end of the ``async with`` block, ends listening and all connections."""
 
     def __init__(self, box: Box, host: str) -> None:

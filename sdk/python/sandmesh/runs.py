@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ._wire.handle import Handle
 from ._wire.opening import Opening, leave_block
 from .burst import acquire_many
 from .events import Event, What
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .specs import SpecOptions
 
 
-class Run:
+class Run(Handle):
     """From ``mesh.run``."""
 
     def __init__(self, mesh: Mesh, id: str, lease_ms: int) -> None:

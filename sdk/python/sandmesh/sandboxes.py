@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import commands, streams
 from ._wire.arguments import check_arguments, check_callback
 from ._wire.box import Box
+from ._wire.handle import Handle
 from ._wire.ids import random_name
 from ._wire.opening import Opening, leave_block
 from .errors import SandmeshError
@@ -90,7 +91,7 @@ class Owner(Protocol):
     def _left_by(self, error: BaseException | None) -> None: ...
 
 
-class Sandbox:
+class Sandbox(Handle):
     """From ``mesh.acquire``; or, without a lease of its own, from ``mesh.sandbox(id)``."""
 
     def __init__(self, box: Box, grant: Grant | None, owner: Owner) -> None:

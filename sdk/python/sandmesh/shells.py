@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import commands, streams
 from ._wire.box import Box
+from ._wire.handle import Handle
 from ._wire.opening import leave_block
 from .errors import SandmeshError
 
@@ -29,7 +30,7 @@ def session_of(wire: dict[str, Any]) -> SessionInfo:
     return SessionInfo(wire["session"], wire["shell"], wire["pid"], wire["busy"])
 
 
-class Shell:
+class Shell(Handle):
     def __init__(self, box: Box, info: SessionInfo) -> None:
         self._box = box
         self.name = info.session

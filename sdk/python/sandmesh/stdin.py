@@ -10,6 +10,7 @@ from typing import Any
 from ._wire.box import Box
 from ._wire.caller import ABSENT_S
 from ._wire.follow import Follower
+from ._wire.handle import Handle
 from ._wire.ids import new_uuid7
 from ._wire.parts import Data, Part, Source, SourceError, as_bytes, heeded, parts_of, send_parts
 from .errors import (
@@ -117,7 +118,7 @@ def feed(
     return asyncio.ensure_future(work())
 
 
-class StdinWriter:
+class StdinWriter(Handle):
     """For commands that were started with ``stdin_open``. Writes in order. Several may write to one command, here and
     in other clients: a write of up to 256 KiB is taken in one piece, the parts of a longer one perhaps with others'
     between them, as of a pipe's writers."""

@@ -13,6 +13,7 @@ from . import commands
 from ._wire.arguments import check_arguments
 from ._wire.box import Box
 from ._wire.follow import Follower
+from ._wire.handle import Handle
 from ._wire.turns import Reader, Turns, reader_here
 from .errors import CanceledError, SandmeshError
 from .results import Chunk, Chunker, CommandEnd, end_of
@@ -95,7 +96,7 @@ class _Reading:
                 link.loop.call_soon_threadsafe(lambda: self._box.caller.behind(self.stop()))
 
 
-class CommandStream:
+class CommandStream(Handle):
     """A command's output while it runs: ``async for chunk in stream``, then ``await stream.wait()``. Reading slowly
     slows the command down (its pipe is full), and never fills memory. Leaving the loop before the end, by whatever,
     cancels the command where this stream started it, and ends the reading. Within ``async with stream`` only leaving

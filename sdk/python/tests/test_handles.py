@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
+import pickle
 
 import pytest
 from conftest import Backend, until_async
@@ -320,3 +322,27 @@ def test_closing_without_a_server_in_the_sync_twin(own_backend: Backend, monkeyp
 def test_the_options_of_a_spec_are_those_that_are_tested() -> None:
     known = set(sandmesh.SpecOptions.__annotations__)
     assert known <= set(SPEC)
+
+
+async def test_results_and_errors_are_pickled_and_handles_say_why_not(simulated: Backend) -> None:
+    async with simulated.connect() as mesh, await mesh.acquire("host") as box:
+        result = await box.exec(["echo", "a"])
+        assert pickle.loads(pickle.dumps(result)).stdout.text == result.stdout.text
+        with pytest.raises(sandmesh.NotFoundError) as caught:
+            await mesh.sandbox("sb-none").ping()
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (type(again), str(again), again.sandbox) == (sandmesh.NotFoundError, str(caught.value), "sb-none")
+        handles = (mesh, mesh.run("r"), box, box.files, box.command(result.id), box.stream("true"))
+        for handle in handles:
+            for away in (pickle.dumps, copy.copy):
+                with pytest.raises(
+                    TypeError, match=f"a {type(handle).__name__} belongs to its connection.*pass the id"
+                ):
+                    away(handle)
+
+
+def test_a_handle_of_sync_says_why_it_is_not_pickled(simulated: Backend) -> None:
+    with simulated.connect_sync() as mesh, mesh.acquire("host") as box:
+        for handle in (mesh, mesh.run("r"), box, box.files):
+            with pytest.raises(TypeError, match="belongs to its connection"):
+                pickle.dumps(handle)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import commands, handles, shells, stdin, streams
+from .._wire.handle import Handle
 from .._wire.turns import thread_here
 from .loop import Loop
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..results import Chunk, CommandEnd, ExecResult
 
 
-class CommandStream:
+class CommandStream(Handle):
     """``for chunk in stream``, then ``stream.wait()``. As ``sandmesh.CommandStream``; ``next(stream)`` is one chunk,
     and leaves nothing."""
 
@@ -76,7 +77,7 @@ class CommandStream:
         self.close()
 
 
-class StdinWriter:
+class StdinWriter(Handle):
     """As ``sandmesh.StdinWriter``."""
 
     def __init__(self, loop: Loop, inner: stdin.StdinWriter) -> None:
@@ -90,7 +91,7 @@ class StdinWriter:
         self._loop.call(self._stdin.close())
 
 
-class Command:
+class Command(Handle):
     """As ``sandmesh.Command``."""
 
     def __init__(self, loop: Loop, inner: handles.Command) -> None:
@@ -120,7 +121,7 @@ class Command:
         return repr(self._command)
 
 
-class Terminal:
+class Terminal(Handle):
     """As ``sandmesh.Terminal``."""
 
     def __init__(self, loop: Loop, inner: handles.Terminal) -> None:
@@ -150,7 +151,7 @@ class Terminal:
         self._loop.leave(self._terminal.__aexit__(kind, error, trace))
 
 
-class Shell:
+class Shell(Handle):
     """As ``sandmesh.Shell``."""
 
     def __init__(self, loop: Loop, inner: shells.Shell) -> None:

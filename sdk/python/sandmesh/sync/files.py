@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 
 from .. import files
+from .._wire.handle import Handle
 from ..copies import Skipped
 from .loop import Loop
 
 
-class Files:
+class Files(Handle):
     """As ``sandmesh.Files``."""
 
     def __init__(self, loop: Loop, inner: files.Files) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import meshes, runs, sandboxes
+from .._wire.handle import Handle
 from ..events import Event, What
 from ..units import Seconds
 from .loop import Loop
@@ -43,7 +44,7 @@ def connect(
         raise
 
 
-class Run:
+class Run(Handle):
     """As ``sandmesh.Run``."""
 
     def __init__(self, loop: Loop, inner: runs.Run) -> None:
@@ -102,7 +103,7 @@ class Run:
         self._loop.leave(self._run.__aexit__(kind, error, trace))
 
 
-class Mesh:
+class Mesh(Handle):
     """As ``sandmesh.Mesh``. May be used from several threads at once."""
 
     def __init__(self, loop: Loop, inner: meshes.Mesh) -> None:

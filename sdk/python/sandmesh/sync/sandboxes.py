@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import commands, ports, sandboxes, shells
 from .._wire.arguments import check_callback
+from .._wire.handle import Handle
 from ..errors import SandmeshError
 from ..units import Seconds
 from .commands import Command, CommandStream, Shell, Terminal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..results import ExecResult
 
 
-class Forward:
+class Forward(Handle):
     """As ``sandmesh.Forward``."""
 
     def __init__(self, loop: Loop, inner: ports.Forward) -> None:
@@ -41,7 +42,7 @@ class Forward:
         self._loop.leave(self._forward.__aexit__(kind, error, trace))
 
 
-class Sandbox:
+class Sandbox(Handle):
     """As ``sandmesh.Sandbox``."""
 
     def __init__(self, loop: Loop, inner: sandboxes.Sandbox) -> None:
