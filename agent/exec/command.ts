@@ -2,13 +2,8 @@
 import type { Outcome, OutputStream } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { after } from "../../broker/link/after.ts";
-import {
-  type Engine,
-  type EngineListener,
-  type Exit,
-  STATUS_TAKEN,
-  type StartFailure,
-} from "../native/engine.ts";
+import type { Engine } from "../native/engine.ts";
+import { type EngineListener, type Exit, STATUS_TAKEN, type StartFailure } from "../native/listener.ts";
 import type { OomKills } from "../process/oom.ts";
 import { type Attempt, failureOutcome, statusTaken } from "./failure.ts";
 import type { Membership } from "./groups.ts";
@@ -174,7 +169,7 @@ export class Command implements RunningCommand, EngineListener {
     const { engine } = this.#context;
     this.#tree = await endTree({
       find: () => this.#members(),
-      watch: (pid, gone) => engine.watch(pid, gone),
+      watch: (pid, gone) => engine.waits.watch(pid, gone),
       killAll: this.group && (() => this.group?.kill()),
       graceMs: this.#graceMs,
     });
@@ -213,7 +208,7 @@ export class Command implements RunningCommand, EngineListener {
       this.#advance();
     };
     const alive = await this.#members();
-    if (alive.some((pid) => this.#context.engine.watch(pid, again))) return;
+    if (alive.some((pid) => this.#context.engine.waits.watch(pid, again))) return;
     // Its time may have come meanwhile.
     if (this.#ending === undefined) this.#conclude();
   }

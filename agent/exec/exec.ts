@@ -134,7 +134,7 @@ export class Commands {
     await endTree({
       // Orphans are among them where the daemon is their reaper.
       find: async () => (await looks.next()).below(process.pid),
-      watch: (pid, gone) => this.#options.engine.watch(pid, gone),
+      watch: (pid, gone) => this.#options.engine.waits.watch(pid, gone),
       graceMs,
     });
     if (this.#running.size > 0) await idle;

@@ -8,7 +8,7 @@ import {
   type SandmeshError,
   toSandmeshError,
 } from "../../broker/contract/index.ts";
-import type { StartFailure } from "../native/engine.ts";
+import type { StartFailure } from "../native/listener.ts";
 
 type Reason = (typeof NOT_STARTED_REASONS)[number];
 type NotStarted = Extract<Outcome, { type: "not_started" }>;

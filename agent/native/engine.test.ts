@@ -30,7 +30,7 @@ test("a watch for a process that has just ended is told every time, or a cancel 
   const rounds = 200;
   // In short bursts, since a watch that comes while the engine's thread is busy is not in danger.
   for (let round = 0; round < rounds; round++) {
-    for (const pid of pids) expect(engine.watch(pid, gone)).toBe(true);
+    for (const pid of pids) expect(engine.waits.watch(pid, gone)).toBe(true);
     await Promise.resolve();
   }
   running.command.cancel();

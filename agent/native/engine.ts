@@ -1,55 +1,13 @@
 // The engine's JavaScript half: turns calls into the native library's, and its frames into calls of the command that they
 // belong to. What goes in is packed by request.ts; what a command means is decided in agent/exec.
 import { ptr, toArrayBuffer } from "bun:ffi";
-import { closeSync } from "node:fs";
 import { takeBlock } from "../../broker/link/blocks.ts";
 import { Folders } from "./folders.ts";
 import { BOX_BYTES, FRAME, HEADER_BYTES, K_ERR, K_OUT, type Library, openLibrary } from "./library.ts";
+import type { EngineListener } from "./listener.ts";
+import { Waits } from "./waits.ts";
 
 type Talkative = typeof K_OUT | typeof K_ERR;
-
-/** In place of a status: another part of the process has taken it, and how the command ended is not known. */
-export const STATUS_TAKEN = -1;
-
-export interface Exit {
-  /** As wait(2) gives it, or STATUS_TAKEN. */
-  status: number;
-  /** Whether others of the leader's process group live on. */
-  groupAlive: boolean;
-  cpuMs: number;
-  /** Of the leader and what it waited for; 0 where that is not more than the daemon's own. */
-  maxRssBytes: number;
-  /** It was a spare shell that someone ended just as it was given its line: nothing of that has run, nor will. */
-  untaken: boolean;
-}
-
-/** Where and why a start failed; `stage` and `detail` as in failure.ts. */
-export interface StartFailure {
-  stage: number;
-  errno: number;
-  detail: number;
-}
-
-/** What the engine tells about one command; in this order, `failed` alone, or `started` … `exited` … `closed`. */
-export interface EngineListener {
-  started(pid: number): void;
-  failed(failure: StartFailure): void;
-  /** The bytes are the receiver's own. */
-  output(stream: "stdout" | "stderr", data: Uint8Array): void;
-  exited(exit: Exit): void;
-  /** All output is there; `held`: a background process still has the pipes (what it writes from now on is dropped). */
-  closed(held: boolean): void;
-  /** What `stdin` did not take at once is written. */
-  stdinTaken(): void;
-}
-
-/** A socket that is read by the engine. */
-export interface Intake {
-  /** Reads at least `least` bytes to `into`: how many, -1 where it is at its end or has failed, 0 where they are not there
-   * yet. Then `came` is told how many, and until then `into` must be kept, and not looked at. */
-  read(into: Uint8Array, least: number): number;
-  close(): void;
-}
 
 const NOTHING = new Uint8Array(1);
 /** How long JavaScript's timers may be late for it. */
@@ -64,15 +22,13 @@ const BATCH_BYTES = 48 * 1024;
 const BATCH_MS = 1;
 /** How often it is looked whether the engine's thread waits for a child that someone has stopped. */
 const NUDGE_MS = 50;
-/** Where the engine cannot look whether there is something to read. */
-const LOOK_MS = 100;
 
 export class Engine {
   readonly #native: Library;
   readonly #boxes: readonly [Buffer, Buffer];
   readonly #listeners = new Map<number, EngineListener>();
-  readonly #watchers = new Map<number, () => void>();
-  readonly #intakes = new Map<number, (length: number) => void>();
+  /** For all that are no commands. */
+  readonly waits: Waits;
   #next: 0 | 1 = 0;
   #folders: Folders | undefined;
   /** To read into. */
@@ -84,6 +40,7 @@ export class Engine {
   private constructor(native: Library, boxes: readonly [Buffer, Buffer]) {
     this.#native = native;
     this.#boxes = boxes;
+    this.waits = new Waits(native);
   }
 
   /** Loads the library and starts its thread; one per process (a second call would share the first one's state). */
@@ -226,71 +183,9 @@ export class Engine {
     this.#native.engine_no_spare();
   }
 
-  /** Calls `gone` once when that process has ended; false where it is not there. */
-  watch(pid: number, gone: () => void): boolean {
-    const handle = Number(this.#native.engine_watch(pid));
-    if (handle < 0) return false;
-    this.#watchers.set(handle, gone);
-    return true;
-  }
-
-  /** The descriptor that whoever listens at the unix socket `path` hands over within that time, and the connection that
-   * it came by; both are the caller's. Undefined where there is none to be had. */
-  async receive(path: string, withinMs: number): Promise<{ fd: number; by: number } | undefined> {
-    const by = this.#native.engine_dial(ptr(Buffer.from(`${path}\0`)));
-    if (by < 0) return undefined;
-    await this.#readable(by, withinMs);
-    const fd = this.#native.engine_receive(by);
-    if (fd >= 0) return { fd, by };
-    closeSync(by);
-    return undefined;
-  }
-
-  #readable(fd: number, withinMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        clearTimeout(timer);
-        end();
-        resolve();
-      };
-      const timer = setTimeout(done, withinMs);
-      const end = this.onReadable(fd, done);
-    });
-  }
-
-  /** Calls `then` once when that descriptor, which stays the caller's, has something to read; what is returned takes it
-   * back. */
-  onReadable(fd: number, then: () => void): () => void {
-    const handle = Number(this.#native.engine_watch_readable(fd));
-    if (handle < 0) {
-      // No descriptor or memory is left for it: whoever reads looks for himself.
-      const timer = setTimeout(then, LOOK_MS);
-      return () => clearTimeout(timer);
-    }
-    this.#watchers.set(handle, then);
-    return () => {
-      if (this.#watchers.delete(handle)) this.#native.engine_unwatch(handle);
-    };
-  }
-
   get folders(): Folders {
     this.#folders ??= new Folders(this.#native);
     return this.#folders;
-  }
-
-  /** Reads the socket of that descriptor, which nobody else may read until `close`; undefined where that cannot be. `came`
-   * is called where a read was to come later. */
-  intake(fd: number, came: (length: number) => void): Intake | undefined {
-    const native = this.#native;
-    const handle = Number(native.engine_intake(fd));
-    if (handle < 0) return undefined;
-    this.#intakes.set(handle, came);
-    return {
-      read: (into, least) => native.engine_take_in(handle, ptr(into), into.length, least),
-      close: () => {
-        if (this.#intakes.delete(handle)) native.engine_unwatch(handle);
-      },
-    };
   }
 
   /** Takes the outbox once: what comes meanwhile wakes the loop again. (Taking until it is empty let one talkative
@@ -335,13 +230,11 @@ export class Engine {
 
   #frame(box: Buffer, handle: number, type: number, at: number, size: number): void {
     if (type === FRAME.gone) {
-      const gone = this.#watchers.get(handle);
-      this.#watchers.delete(handle);
-      gone?.();
+      this.waits.gone(handle);
       return;
     }
     if (type === FRAME.came) {
-      this.#intakes.get(handle)?.(box.readInt32LE(at));
+      this.waits.came(handle, box.readInt32LE(at));
       return;
     }
     const listener = this.#listeners.get(handle);

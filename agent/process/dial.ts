@@ -14,7 +14,7 @@ const WITHIN_MS = 1_000;
 export function dialer(engine: Engine, relay: string): () => Promise<Socket | undefined> {
   const path = join(dirname(relay), HAND_OVER_SOCKET);
   return async () => {
-    const received = await engine.receive(path, WITHIN_MS);
+    const received = await engine.waits.receive(path, WITHIN_MS);
     if (received === undefined) return undefined;
     // Bun adopts a descriptor so; the types know the forms of Node only.
     const socket = connect({ fd: received.fd } as unknown as NetConnectOpts);

@@ -17,7 +17,7 @@ export function intakeOf(engine: Engine): OpenIntake {
   return (socket, came) => {
     const handle = handleOf(socket);
     if (typeof handle?.fd !== "number" || handle.fd < 0) return undefined;
-    const intake = engine.intake(handle.fd, came);
+    const intake = engine.waits.intake(handle.fd, came);
     if (intake === undefined) return undefined;
     handle.pause();
     return {

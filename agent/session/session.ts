@@ -16,7 +16,8 @@ import { notStarted, startLack } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
-import { type Engine, STATUS_TAKEN } from "../native/engine.ts";
+import type { Engine } from "../native/engine.ts";
+import { STATUS_TAKEN } from "../native/listener.ts";
 import type { Environment } from "../process/environment.ts";
 import type { OomKills } from "../process/oom.ts";
 import { Backlog } from "./backlog.ts";
@@ -146,7 +147,7 @@ export class Session implements CommandHost {
   }
 
   watch(pid: number, gone: () => void): boolean {
-    return this.#options.engine.watch(pid, gone);
+    return this.#options.engine.waits.watch(pid, gone);
   }
 
   done(command: SessionCommand): void {

@@ -141,7 +141,7 @@ export class Inotify {
   }
 
   #hear(): void {
-    this.#unhear = this.#engine.onReadable(this.#fd, () => {
+    this.#unhear = this.#engine.waits.onReadable(this.#fd, () => {
       this.#read();
       if (this.#closed) return;
       const timer = setTimeout(() => this.#hear(), BATCH_MS);
