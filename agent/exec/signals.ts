@@ -10,3 +10,12 @@ export const SIGCONT = 18;
 /** What whoever signals `what` is told. */
 export const noProcess = (what: string): InvalidRequestError =>
   new InvalidRequestError(`signal: ${what} has no process that could be sent one`, { field: "signal" });
+
+/** False where it has ended meanwhile, or is not ours to signal. */
+export function send(pid: number, signal: NodeJS.Signals | number): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch {
+    return false;
+  }
+}

@@ -2,7 +2,7 @@
 // What leaves the session, is orphaned AND has scrubbed the marker escapes, where no cgroup holds it (groups.ts).
 import type { EndedTree } from "./outcome.ts";
 import { looks } from "./processes.ts";
-import { SIGCONT, SIGKILL, SIGSTOP, SIGTERM } from "./signals.ts";
+import { SIGCONT, SIGKILL, SIGSTOP, SIGTERM, send } from "./signals.ts";
 
 /** What holds a command's processes; undefined where it may have been begun outside. */
 export interface Held {
@@ -13,14 +13,6 @@ export interface Held {
  * is not looked for in all of /proc. */
 export async function findTree(id: string, leader: number, group?: Held): Promise<number[]> {
   return group?.members() ?? (await looks.next()).tree(id, leader);
-}
-
-function send(pid: number, signal: number): void {
-  try {
-    process.kill(pid, signal);
-  } catch {
-    // Ended meanwhile, or not ours to signal.
-  }
 }
 
 type Find = () => Promise<number[]>;

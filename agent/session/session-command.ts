@@ -6,19 +6,14 @@ import { after } from "../../broker/link/after.ts";
 import { startLack, statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import type { Ending } from "../exec/outcome.ts";
-import { noProcess, SIGINT } from "../exec/signals.ts";
+import { noProcess, SIGINT, send } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
 import { lastPid, type Moment, momentAgo, processesSince, type SessionProcesses } from "./foreground.ts";
+import { type Interrupted, Interruption, LOOK_MS } from "./interruption.ts";
 import type { ShellProcess } from "./shell-process.ts";
 import type { StdinFeed } from "./stdin-feed.ts";
 
-/** How long a command has to end by SIGINT, ms, before its processes get SIGTERM, and after the grace SIGKILL. */
-const INTERRUPT_MS = 300;
-/** How often it is looked whether something new has been started meanwhile, ms. */
-const LOOK_MS = 25;
-/** How long the shell has to come back after SIGKILL, ms, before the session is given up. */
-const LAST_WAIT_MS = 1000;
 /** When it is first looked whether the shell is back without having reported, ms; then each time after twice as long, so
  * that a command of minutes costs nothing, and the longest time between two looks. */
 const FIRST_QUIET_MS = 200;
@@ -42,15 +37,6 @@ export interface CommandHost {
   readonly closedError: SandmeshError;
 }
 
-function send(pid: number, signal: NodeJS.Signals | number): boolean {
-  try {
-    return process.kill(pid, signal);
-  } catch {
-    // Ended meanwhile, or not ours to signal.
-    return false;
-  }
-}
-
 const newNonce = (): string => randomBytes(12).toString("hex");
 
 export class SessionCommand implements RunningCommand {
@@ -70,7 +56,7 @@ export class SessionCommand implements RunningCommand {
   #clearTimer: (() => void) | undefined;
   #quiet: ReturnType<typeof setTimeout> | undefined;
   #ending: Ending | undefined;
-  #interrupted = false;
+  #wasInterrupted = false;
   /** The shell came back and did not say so. */
   #silent: SandmeshError | undefined;
 
@@ -244,8 +230,8 @@ export class SessionCommand implements RunningCommand {
 
   /** SIGINT to the shell's group, and a report to tell when it is back. */
   #interrupt(): void {
-    if (!this.#interrupted || !this.#host.shell.interruptOnce) this.#host.shell.signal("SIGINT");
-    this.#interrupted = true;
+    if (!this.#wasInterrupted || !this.#host.shell.interruptOnce) this.#host.shell.signal("SIGINT");
+    this.#wasInterrupted = true;
     this.#expected = newNonce();
     this.#host.shell.sync(this.#expected);
   }
@@ -262,11 +248,6 @@ export class SessionCommand implements RunningCommand {
     });
   }
 
-  /** Asked after a wait. */
-  get #runs(): boolean {
-    return this.#state === "running";
-  }
-
   async #end(ending: Ending): Promise<void> {
     if (this.#state === "queued") {
       this.#ending = ending;
@@ -281,67 +262,53 @@ export class SessionCommand implements RunningCommand {
     }
     if (this.#state !== "running" || this.#ending !== undefined || this.#silent !== undefined) return;
     this.#ending = ending;
-    const since = this.#since();
-    const session = this.#session();
-    const find = () => processesSince(session, since);
-    const seen = new Set(await find());
-    if (!this.#runs) return;
-    const fresh = new Set<number>();
-    // bash goes on with the line after a program that did not end *of* the interrupt (pytest ends of itself, then): so
-    // what newly turns up is interrupted as well.
-    const interruptUntil = async (ms: number, signal: NodeJS.Signals | undefined): Promise<boolean> => {
-      const deadline = performance.now() + ms;
-      let due = signal === undefined ? [] : await find();
-      if (!this.#runs) return false;
-      for (;;) {
-        if (signal !== undefined) for (const pid of due) send(pid, signal);
-        this.#interrupt();
-        do {
-          if (await this.#isBack(LOOK_MS)) return true;
-          // An interrupt can throw away what a shell has read ahead; saying it twice does no harm.
-          if (this.#expected !== undefined) this.#host.shell.sync(this.#expected);
-          if (performance.now() > deadline) return false;
-          // A look later it gets the harder signal as well.
-          const alive = await find();
-          if (!this.#runs) return false;
-          due = alive.filter((pid) => fresh.has(pid));
-          fresh.clear();
-          for (const pid of alive) {
-            if (seen.has(pid)) continue;
-            seen.add(pid);
-            fresh.add(pid);
-          }
-        } while (due.length === 0 && fresh.size === 0);
-      }
-    };
-    const steps = [
-      { by: "SIGINT", ms: INTERRUPT_MS, signal: undefined },
-      { by: "SIGTERM", ms: this.request.grace_ms, signal: "SIGTERM" },
-      { by: "SIGKILL", ms: LAST_WAIT_MS, signal: "SIGKILL" },
-    ] as const;
-    let by: "SIGINT" | "SIGTERM" | "SIGKILL" = "SIGINT";
-    let back = false;
-    for (const step of steps) {
-      by = step.by;
-      back = await interruptUntil(step.ms, step.signal);
-      if (back || this.#state !== "running") break;
-    }
-    if (this.#state !== "running") return;
-    if (!back) {
+    const find = this.#finder();
+    const interruption = new Interruption(this.#interrupted(find));
+    const result = await interruption.bringBack(this.request.grace_ms);
+    if (result === undefined) return;
+    if (!result.isBack) {
       // shellExited comes when it is dead.
       this.#host.giveUp();
       return;
     }
-    // What the command left in the background is of its tree.
-    const left = await find();
-    if (left.length > 0) {
-      for (const pid of left) seen.add(pid);
-      const watch = (pid: number, gone: () => void) => this.#host.watch(pid, gone);
-      const { hard } = await endTree({ find, watch, graceMs: this.request.grace_ms });
-      by = hard ? "SIGKILL" : by === "SIGINT" ? "SIGTERM" : by;
-    }
+    const left = await this.#endLeft(find, interruption.seen);
+    const by = left === undefined || result.by === "SIGKILL" ? result.by : left;
     await this.#host.shell.drain();
-    this.#finish(endingOutcome(ending, seen.size, by));
+    this.#finish(endingOutcome(ending, interruption.seen.size, by));
+  }
+
+  #finder(): () => Promise<number[]> {
+    const since = this.#since();
+    const session = this.#session();
+    return () => processesSince(session, since);
+  }
+
+  #interrupted(find: () => Promise<number[]>): Interrupted {
+    const runs = (): boolean => this.#state === "running";
+    return {
+      find,
+      interrupt: () => this.#interrupt(),
+      askAgain: () => {
+        if (this.#expected !== undefined) this.#host.shell.sync(this.#expected);
+      },
+      isBack: (ms) => this.#isBack(ms),
+      get runs() {
+        return runs();
+      },
+    };
+  }
+
+  /** What the command left in the background is of its tree. Answers by which signal it ended; undefined where there is none. */
+  async #endLeft(
+    find: () => Promise<number[]>,
+    seen: Set<number>,
+  ): Promise<"SIGTERM" | "SIGKILL" | undefined> {
+    const left = await find();
+    if (left.length === 0) return undefined;
+    for (const pid of left) seen.add(pid);
+    const watch = (pid: number, gone: () => void) => this.#host.watch(pid, gone);
+    const { hard } = await endTree({ find, watch, graceMs: this.request.grace_ms });
+    return hard ? "SIGKILL" : "SIGTERM";
   }
 
   #finish(end: Outcome | SandmeshError): void {
