@@ -36,5 +36,5 @@ export function noContent(doing: string, path: string, type: FileStat["type"]): 
   if (type === "dir") return fileFault("EISDIR", `${cannot} folder; list or pack it`);
   if (type === "fifo" || type === "socket")
     return fileFault("EINVAL", `${cannot} ${type}; read it with a command`);
-  return fileFault("EINVAL", `${cannot} device, which may have no end; read it with a length`);
+  return fileFault("EINVAL", `${cannot} device, which may have no end (read with a length it is taken)`);
 }

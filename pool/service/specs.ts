@@ -80,7 +80,9 @@ export class Specs {
       const refusal = answers.find((answer) => answer.status === "rejected");
       if (refusal !== undefined) throw toSandmeshError(refusal.reason);
       const field = "spec.provider";
-      throw new UnsupportedError(`this pool has no provider ${JSON.stringify(spec.provider)}`, { field });
+      const has = [...this.#core.providers.keys()].join(", ");
+      const message = `this pool has no provider ${JSON.stringify(spec.provider)}; it has ${has}`;
+      throw new UnsupportedError(message, { field });
     }
     const able: Able = [first, ...others];
     known.asked = { able, until: this.#core.now() + this.#core.limits.validateCacheMs };

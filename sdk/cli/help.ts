@@ -17,7 +17,11 @@ export function addHelp(program: Command): void {
       let command = program;
       for (const name of names) {
         const found = command.commands.find((each) => each.name() === name);
-        if (found === undefined) self.error(`error: there is no command ${names.join(" ")}`);
+        if (found === undefined) {
+          // A group's own words for it, with those that are like it. (One that does something would do it.)
+          if (command.commands.length > 0) await command.parseAsync([name], { from: "user" });
+          self.error(`error: there is no command ${names.join(" ")}`);
+        }
         command = found;
       }
       await withOutput(self, (output) => {

@@ -1,7 +1,8 @@
 // The options that say what a sandbox shall be, for `run` and `acquire`.
-import { resolve } from "node:path";
+import { existsSync } from "node:fs";
+import { isAbsolute, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
-import type { Sandbox, SpecOptions } from "../typescript/mod.ts";
+import { ImageError, type Sandbox, type SpecOptions } from "../typescript/mod.ts";
 import { defined } from "../typescript/spec.ts";
 import type { Output } from "./output.ts";
 import { collectEnv, countFrom, ENV_HELP, parseCores, parseLease, parseLimit, sizeFrom } from "./units.ts";
@@ -22,11 +23,17 @@ export interface SpecFlags {
   wait?: number;
 }
 
-/** "/data/set:/mnt/set": a folder of the host, read-only inside. */
-function collectVolume(text: string, soFar: SpecFlags["volume"] = []): NonNullable<SpecFlags["volume"]> {
-  const [source, mountPath, ...rest] = text.split(":");
-  if (!source || !mountPath || rest.length > 0) throw new InvalidArgumentError("not SOURCE:MOUNT_PATH");
-  return [...soFar, { name: `data-${soFar.length}`, source, mountPath }];
+/** "/data/set:/mnt/set", "./set:/mnt/set": a folder, read-only inside; on Kubernetes also "claim:NAME:/mnt/set". */
+export function collectVolume(
+  text: string,
+  soFar: SpecFlags["volume"] = [],
+): NonNullable<SpecFlags["volume"]> {
+  // A source may have a colon; where it is mounted in the sandbox stands behind the last one.
+  const colon = text.lastIndexOf(":");
+  const [source, mountPath] = [text.slice(0, Math.max(0, colon)), text.slice(colon + 1)];
+  if (source === "" || !mountPath.startsWith("/"))
+    throw new InvalidArgumentError("not SOURCE:PATH, such as ./set:/mnt/set");
+  return [...soFar, { name: `data-${soFar.length}`, source: localImage(source), mountPath }];
 }
 
 const isPolicy = (text: string): text is `policy:${string}` => /^policy:[a-z0-9][a-z0-9-]{0,62}$/.test(text);
@@ -46,7 +53,11 @@ export function addSpecOptions(command: Command, lease: string): Command {
     .option("-u, --user <name>", "name or uid, optionally :group")
     .option("-w, --workdir <path>", "working folder of commands")
     .option("--network <mode>", "none (the default), host or policy:NAME", parseNetwork)
-    .option("-v, --volume <source:path>", "read-only data (again for more)", collectVolume)
+    .option(
+      "-v, --volume <source:path>",
+      "read-only data, such as ./set:/mnt/set (again for more)",
+      collectVolume,
+    )
     .option("--provider <name>", "which of the pool's providers")
     .option("--run <id>", "the run that it belongs to; default one of its own")
     .option("--lease <duration>", `lives this long without renewal; default ${lease}`, parseLease)
@@ -59,6 +70,18 @@ export const IMAGE_HELP =
 
 /** A path as a shell has it, "./rootfs", "../image.tar", is one of this process's folder; no reference starts with a dot. */
 export const localImage = (image: string): string => (/^\.\.?(\/|$)/.test(image) ? resolve(image) : image);
+
+/** Of an image that is none it is told where a file or folder here has that name, and how that is written. */
+export async function namingImage<T>(image: string, acquired: Promise<T>): Promise<T> {
+  try {
+    return await acquired;
+  } catch (error) {
+    const isName = localImage(image) === image && !isAbsolute(image);
+    if (!(error instanceof ImageError && isName && existsSync(image))) throw error;
+    const hint = `The ${image} of this folder is ./${image}.`;
+    throw new ImageError(`${error.message} ${hint}`, { ...error.toWire(), cause: error });
+  }
+}
 
 /** The options as the SDK takes them. */
 export function acquireOptions(image: string, flags: SpecFlags): SpecOptions & AcquireFlags {

@@ -17,6 +17,12 @@ describe("values as people type them", () => {
     ]);
   });
 
+  test("a lease is as long as the pool gives, and what is not is told in the option's own words", () => {
+    expect(parseLease("24h")).toBe(86_400_000);
+    expect(() => parseLease("48h")).toThrow("at most 24h");
+    expect(() => parseLease("10ms")).toThrow("at least 1s");
+  });
+
   test("sizes are powers of 1024, however the unit is written", () => {
     expect(["512m", "512MiB", "512MB", "2g", "65536", "1.5k"].map(sizeFrom("1"))).toEqual([
       2 ** 29,

@@ -1,6 +1,6 @@
 // Values as people type them: durations and sizes.
 import { InvalidArgumentError } from "commander";
-import { MIN_LEASE_MS } from "../../broker/contract/index.ts";
+import { MAX_LEASE_MS, MIN_LEASE_MS } from "../../broker/contract/index.ts";
 import { bytes, milliseconds } from "../typescript/units.ts";
 import { isTextVariable } from "./words.ts";
 
@@ -31,6 +31,7 @@ export function parseLimit(text: string): number {
 export function parseLease(text: string): number {
   const leaseMs = parseDuration(text);
   if (leaseMs < MIN_LEASE_MS) throw new InvalidArgumentError("must be at least 1s");
+  if (leaseMs > MAX_LEASE_MS) throw new InvalidArgumentError("must be at most 24h; renew it");
   return leaseMs;
 }
 

@@ -172,7 +172,10 @@ const CREDENTIALS = { field: "credentials", atMostKib: CREDS_KIB };
 const unreadable = (credentials: string, cause: unknown): unknown =>
   saysItself(cause)
     ? cause
-    : new NoMeshError(`the credentials file ${credentials} cannot be read`, { cause });
+    : new InvalidRequestError(`credentials: the file ${credentials} cannot be read`, {
+        field: "credentials",
+        cause,
+      });
 
 /** A .creds file's text, given itself or by its path, and whether the file may be read again. Throws as `readCredentials`. */
 async function textOfCredentials(
@@ -187,8 +190,8 @@ async function textOfCredentials(
   }
 }
 
-/** Of a .creds file's text, or the path of one that may be read again. Throws NoMeshError where there is no such file,
- * InvalidRequestError where it is none. */
+/** Of a .creds file's text, or the path of one that may be read again. Throws InvalidRequestError where there is no such
+ * file, or it is none. */
 export function readCredentials(credentials: string): Credentials {
   if (isText(credentials)) return parseCreds(credentials);
   let text: string;

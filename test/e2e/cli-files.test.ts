@@ -237,7 +237,7 @@ describe("cp of names, links and times", () => {
     const whole = await here.sandmesh("cp", `${id}:`, join(here.scratch, "whole"));
     expect([whole.code, whole.stderr]).toEqual([
       2,
-      `sandmesh: invalid_request: ${id}: names no path; the working folder is ${id}:.\n`,
+      `sandmesh: invalid_request: ${id}: names no path: ${id}:. is the working folder\n`,
     ]);
     await here.sandmesh("release", id);
   });

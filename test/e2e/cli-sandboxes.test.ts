@@ -84,6 +84,9 @@ describe("a sandbox that is kept", () => {
       wrong.map(([code, ...words]) => [words, code, "sandmesh: not_found: there is no sandbox nosuch\n"]),
     );
     expect((await here.sandmesh("renew", "nosuch")).code).toBe(3);
+    const gone = (await here.sandmesh("acquire", "host")).stdout.trim();
+    await here.sandmesh("release", gone);
+    expect((await here.sandmesh("renew", gone)).stderr).toContain(`${gone} is not there any more (released)`);
   });
 
   test("drain is refused to users with words, and an operator drains, and takes that back", async () => {

@@ -169,8 +169,11 @@ describe("usage", () => {
     ]) {
       const ran = await here.sandmesh(...words);
       expect([ran.code, ran.stdout]).toEqual([2, ""]);
-      expect(ran.stderr).toMatch(/^sandmesh: invalid_request: there is no command .*nosuch\n.{0,40}\n$/);
+      expect(ran.stderr).toMatch(
+        /^sandmesh: invalid_request: (there is no|unknown) command .*nosuch'?\n.{0,40}\n$/,
+      );
     }
+    expect((await here.sandmesh("help", "kubernetes", "imges")).stderr).toContain("Did you mean images?");
   });
 
   test("wrong usage leads to the help of that very command", async () => {

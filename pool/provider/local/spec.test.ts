@@ -57,6 +57,11 @@ test("a limit that the kernel will not hold is said, each by itself", () => {
   const none = notIsolated(spec, { root: true, enforced: new Set(), disk: false }).join("\n");
   expect(none).toContain("memory: the limit is not enforced");
   expect(none).toContain("the network");
+  expect(none).toContain("disk: no limit, it needs root");
+  const asked = check(SandboxSpec, { image: "host", disk_bytes: 1 << 28 });
+  expect(notIsolated(asked, { root: false, enforced: new Set(), disk: false })).toContain(
+    "disk: the limit is not enforced, it needs root",
+  );
   const all = notIsolated(spec, {
     root: true,
     enforced: new Set(["cpu", "memory", "pids"]),

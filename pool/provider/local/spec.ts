@@ -107,7 +107,9 @@ export function notIsolated(spec: SandboxSpec, { root, enforced, disk }: Abiliti
       );
     } else if (!wishes[controller]) shared.push(`${names[controller]}: ${unasked(fields[controller])}`);
   }
-  if (spec.disk_bytes === undefined) shared.push(`disk: ${unasked("disk_bytes")}`);
-  else if (!disk) shared.push("disk: the limit of the writable layer is not enforced");
+  if (!disk) {
+    const what = spec.disk_bytes === undefined ? "no limit" : "the limit is not enforced";
+    shared.push(`disk: ${what}, it needs root`);
+  } else if (spec.disk_bytes === undefined) shared.push(`disk: ${unasked("disk_bytes")}`);
   return shared;
 }

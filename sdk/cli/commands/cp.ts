@@ -14,7 +14,7 @@ export function remoteOf(text: string): { id: string; path: string } | undefined
   return id === undefined || path === undefined ? undefined : { id, path };
 }
 
-const HELP = `As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with --follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Holes of files stay holes, and are not sent (of a FILE, where nothing stands at TO). A fifo as FROM, and what a descriptor leads to (/dev/stdin, <(COMMAND)), is read to its end, into a file; a fifo's writer is waited for. In a folder fifos, sockets and devices are left out, and named. A new folder on this machine appears whole or not at all; elsewhere what a copy that ends early has copied stays, and it says so. A local name with a colon is ./A:B, a sandbox's working folder SANDBOX:.
+const HELP = `As cp -a, without owners: what is copied to a folder that is there lands in it, under its own name (DIR becomes FOLDER/DIR); the content of DIR alone is DIR/. ; where nothing is there, TO is the new name, and folders that lead to it are made. Modes, times (to the microsecond) and symlinks are kept, also where FROM itself is a symlink: with --follow-link, and of LINK/. , it is what that leads to. A folder that was there keeps its own mode and time. Holes of files stay holes, and are not sent (of a FILE, where nothing stands at TO). A fifo as FROM, and what a descriptor leads to (/dev/stdin, <(COMMAND)), is read to its end, into a file; a fifo's writer is waited for. In a folder fifos, sockets and devices are left out, and named. A new folder on this machine appears whole or not at all; elsewhere what a copy that ends early has copied stays, and it says so. A local name with a colon is ./A:B; SANDBOX:. is a sandbox's working folder.
 
 Examples:
   sandmesh cp ./project sb-1a2b:/work     /work, if new; else /work/project
@@ -66,7 +66,7 @@ async function copy(
   const target = remoteOf(to);
   for (const [field, text, side] of [["from", from, source] as const, ["to", to, target] as const]) {
     if (side?.path !== "") continue;
-    throw new InvalidRequestError(`${text} names no path; the working folder is ${text}.`, { field });
+    throw new InvalidRequestError(`${text} names no path: ${text}. is the working folder`, { field });
   }
   if (source !== undefined && target === undefined) {
     if (!isText(from)) {

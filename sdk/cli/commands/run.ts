@@ -5,7 +5,7 @@ import { type Context, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { addNotes, SANDBOX_HELP } from "../help.ts";
 import { forgetContexts } from "../nats-contexts.ts";
-import { acquireOptions, addSpecOptions, IMAGE_HELP, type SpecFlags, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, IMAGE_HELP, namingImage, type SpecFlags, warn } from "../spec.ts";
 import { type RunFlags, report, runCommand } from "../stream.ts";
 import { openShell, type ShellFlags } from "../terminal.ts";
 import { collectEnv, ENV_HELP, parseDuration, parseLimit } from "../units.ts";
@@ -48,7 +48,8 @@ export function addRun(program: Command): void {
           const { mesh, signal } = context;
           // The sandbox has the environment, user and folder; the command takes them from it.
           const { timeout, interactive, outcome } = flags;
-          const box = await mesh.acquire({ ...acquireOptions(image, flags), signal });
+          const acquired = mesh.acquire({ ...acquireOptions(image, flags), signal });
+          const box = await namingImage(image, acquired);
           warn(context.output, box);
           try {
             return await runCommand(context, box, lineOf(words), defined({ timeout, interactive, outcome }));

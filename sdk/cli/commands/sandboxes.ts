@@ -1,12 +1,17 @@
 // acquire, ps, release, renew: sandboxes and runs.
 import { type Command, Option } from "commander";
-import { InvalidRequestError, type SandmeshError, toSandmeshError } from "../../../broker/contract/index.ts";
+import {
+  InvalidRequestError,
+  NotFoundError,
+  type SandmeshError,
+  toSandmeshError,
+} from "../../../broker/contract/index.ts";
 import { printError, statusOf, withMesh } from "../context.ts";
 import { EXIT } from "../exit.ts";
 import { SANDBOX_HELP } from "../help.ts";
 import { forgetContexts, forgetContextsBut } from "../nats-contexts.ts";
 import { counted, dim, duration, stateColor, table } from "../output.ts";
-import { acquireOptions, addSpecOptions, IMAGE_HELP, type SpecFlags, warn } from "../spec.ts";
+import { acquireOptions, addSpecOptions, IMAGE_HELP, namingImage, type SpecFlags, warn } from "../spec.ts";
 import { parseLease, parseSome } from "../units.ts";
 
 /** A person's sandbox outlives the command that acquired it; nobody renews it meanwhile. */
@@ -23,8 +28,9 @@ export function addAcquire(program: Command): void {
       await withMesh(command, async ({ mesh, output, signal }) => {
         const { count, ...spec } = flags;
         const options = { lease: KEPT_LEASE_MS, ...acquireOptions(image, spec), signal };
-        const boxes =
-          count === undefined ? [await mesh.acquire(options)] : await mesh.acquireMany(count, options);
+        const acquired =
+          count === undefined ? mesh.acquire(options).then((box) => [box]) : mesh.acquireMany(count, options);
+        const boxes = await namingImage(image, acquired);
         for (const box of boxes) warn(output, box);
         const grants = boxes.map((box) => ({ sandbox: box.id, ...box.grant }));
         await output.result(count === undefined ? grants[0] : grants, boxes.map((box) => box.id).join("\n"));
@@ -127,7 +133,12 @@ export function addRenew(program: Command): void {
     .action(async (name: string, flags: { lease?: number }, command: Command) => {
       await withMesh(command, async ({ mesh, output }) => {
         const box = (await mesh.list({})).find((each) => each.sandbox === name);
-        const answer = await mesh.renew(box?.run ?? name, flags.lease ?? KEPT_LEASE_MS);
+        const lease = flags.lease ?? KEPT_LEASE_MS;
+        const answer = await mesh.renew(box?.run ?? name, lease).catch(async (error: unknown) => {
+          // A sandbox's own name is no run's: what became of it is known to whoever asks it.
+          if (error instanceof NotFoundError && name.startsWith("sb-")) await mesh.sandbox(name).ping();
+          throw error;
+        });
         await output.result(
           answer,
           `renewed ${answer.run} for ${duration(answer.lease_ms)} (${counted(answer.sandboxes, "sandbox")})`,

@@ -85,6 +85,9 @@ class Mesh(Handle):
         self._losses = Losses(caller)
         self._closing = Closing(caller, self._pulse, self._tenure, self._renewer, self.release)
 
+    def __repr__(self) -> str:
+        return f"<Mesh at {self._caller.link.settings.servers} as {self.tenant}/{self.user}>"
+
     @property
     def tenant(self) -> str:
         return self._caller.link.tenant

@@ -212,4 +212,5 @@ async def _read(path: str, until: float) -> str:
     try:
         return await _read_text(path, "credentials", _CREDENTIALS_KIB, until)
     except FileError as error:
-        raise NoMeshError(f"the credentials file {cut(path)} cannot be read") from error
+        message = f"credentials: the file {cut(path)} cannot be read"
+        raise InvalidRequestError(message, field="credentials") from error

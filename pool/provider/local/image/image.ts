@@ -117,11 +117,9 @@ export class Images {
     const fault = (why: string) =>
       new ImageError(`image ${image}: ${why}. Here it may be ${FORMS}.`, { field: "spec.image" });
     if (!isAbsolute(image)) {
-      throw fault(
-        image.startsWith(".")
-          ? "not an absolute path"
-          : "names of a registry are for the Kubernetes provider, the local one fetches nothing",
-      );
+      if (image.startsWith(".")) throw fault("not an absolute path");
+      if (image.toLowerCase() === "host") throw fault("this machine's own is written host");
+      throw fault("names of a registry are for the Kubernetes provider, the local one fetches nothing");
     }
     let [path = "", ref = ""] = [image, ""];
     const hash = image.lastIndexOf("#");

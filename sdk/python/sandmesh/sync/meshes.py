@@ -111,6 +111,9 @@ class Mesh(Handle):
         self._mesh = inner
         self._closed = False
 
+    def __repr__(self) -> str:
+        return repr(self._mesh)
+
     @property
     def tenant(self) -> str:
         return self._mesh.tenant
