@@ -61,8 +61,8 @@ test("the package's classes and functions have the names that users know, in sta
     catch (error) { console.log(JSON.stringify({ wrong: wrong.map(([name, each]) => [name, each.name]), thrown: error.constructor.name, stack: error.stack })); }`;
   const ran = Bun.spawnSync(["node", "--input-type=module", "--eval", program], { cwd: ROOT });
   const { wrong, thrown, stack } = JSON.parse(ran.stdout.toString());
-  expect([wrong, thrown]).toEqual([[], "NoMeshError"]);
-  expect(stack).toStartWith("NoMeshError: ");
+  expect([wrong, thrown]).toEqual([[], "InvalidRequestError"]);
+  expect(stack).toStartWith("InvalidRequestError: ");
   expect(stack).toMatch(/at (async )?(Module\.)?connect /);
 }, 120_000);
 
