@@ -1,5 +1,5 @@
-// A session's shell as a process: its descriptors, what it says on the status pipe, its output and its end. What that
-// means for commands is decided in session.ts.
+// A session's shell as a process: its descriptors, its output and its end. What that means for commands is decided in
+// session.ts.
 import { ExecRequest, type OutputStream } from "../../broker/contract/index.ts";
 import { check } from "../../broker/contract/validate.ts";
 import type { Membership } from "../exec/groups.ts";
@@ -15,13 +15,13 @@ import {
   makeNonBlocking,
   makePipes,
   type Pipe,
-  readSome,
   setContent,
   waiting,
   writeSome,
 } from "./libc.ts";
-import { OutputPipe, type PartReader } from "./output-pipe.ts";
+import { OutputPipe } from "./output-pipe.ts";
 import type { SessionShell } from "./shells.ts";
+import { StatusPipe } from "./status-pipe.ts";
 import { StdinFeed } from "./stdin-feed.ts";
 
 export interface ShellListener {
@@ -43,28 +43,14 @@ export interface ShellOptions {
   group: Membership | undefined;
 }
 
-/** A report is a form feed, a nonce and up to three digits. */
-const MAX_REPORT = 64;
-/** How long a report is waited for as soon as a line is sent: a built-in needs less. Where it did not come within that time,
- * so many of the next lines are not waited for, twice as many each time. */
-const AWAIT_US = 150;
-const MAX_PASSED = 64;
-const said = Buffer.alloc(1024);
-
 export class ShellProcess {
-  readonly #engine: Engine;
   readonly #shell: SessionShell;
   readonly #listener: ShellListener;
   readonly #open: Set<number>;
   readonly #stdin: number;
   readonly #commands: number;
   readonly #text: number;
-  readonly #statusEnd: number;
-  #unfinished = "";
-  /** Lines that are not waited for any more, and how many after the next that takes longer. */
-  #toPass = 0;
-  #passed = 1;
-  readonly #status: PartReader;
+  readonly #status: StatusPipe;
   readonly #outputs: readonly OutputPipe[];
   readonly #ended = Promise.withResolvers<void>();
   #pid = 0;
@@ -144,17 +130,14 @@ export class ShellProcess {
     listener: ShellListener,
     own: Record<Descriptor, number>,
   ) {
-    this.#engine = engine;
     this.#shell = shell;
     this.#listener = listener;
     this.#open = new Set(Object.values(own));
     this.#stdin = own.stdin;
     this.#commands = own.commands;
     this.#text = own.text;
-    this.#statusEnd = own.status;
     makeNonBlocking(own.commands);
-    makeNonBlocking(own.status);
-    this.#status = Bun.file(own.status).stream().getReader();
+    this.#status = new StatusPipe(engine, own.status, (nonce, status) => listener.report(nonce, status));
     const idle = (): void => {
       this.#toDrain -= 1;
       if (this.#toDrain === 0) this.#drained?.();
@@ -163,7 +146,6 @@ export class ShellProcess {
       new OutputPipe(own.stdout, (data) => listener.output("stdout", data), idle),
       new OutputPipe(own.stderr, (data) => listener.output("stderr", data), idle),
     ];
-    void this.#readStatus();
   }
 
   get pid(): number {
@@ -183,9 +165,7 @@ export class ShellProcess {
   /** Has it run what `load` got. */
   run(line: CommandLine): void {
     this.#send(this.#shell.dialect.run(line));
-    if (this.#toPass > 0) this.#toPass -= 1;
-    // After all that came with the request was looked at.
-    else queueMicrotask(() => this.#await());
+    this.#status.expect();
   }
 
   /** Has it report `nonce`, when it comes to that. */
@@ -197,7 +177,7 @@ export class ShellProcess {
   get awaitsLine(): boolean {
     if (this.#exited || !this.#open.has(this.#commands)) return false;
     if (waiting(this.#commands) > 0 || !awaitsPipe(this.#pid, this.#commands)) return false;
-    return this.#open.has(this.#statusEnd) && waiting(this.#statusEnd) === 0;
+    return this.#status.empty;
   }
 
   /** Throws (EMFILE) where no descriptors are left. */
@@ -258,41 +238,12 @@ export class ShellProcess {
     if (this.#open.has(this.#commands)) writeSome(this.#commands, Buffer.from(text));
   }
 
-  /** Most lines that do little have been reported before the loop would sleep and be woken. */
-  #await(): void {
-    if (!this.#open.has(this.#statusEnd)) return;
-    if (this.#engine.awaits(this.#statusEnd, AWAIT_US)) {
-      this.#passed = 1;
-      this.#take(readSome(this.#statusEnd, said));
-      return;
-    }
-    this.#toPass = this.#passed;
-    this.#passed = Math.min(MAX_PASSED, this.#passed * 2);
-  }
-
-  async #readStatus(): Promise<void> {
-    for (;;) {
-      const { value, done } = await this.#status.read().catch(() => ({ value: undefined, done: true }));
-      if (done || value === undefined) return;
-      this.#take(Buffer.from(value.buffer, value.byteOffset, value.length));
-    }
-  }
-
-  #take(bytes: Buffer): void {
-    const lines = (this.#unfinished + bytes.toString("latin1")).split("\n");
-    this.#unfinished = (lines.pop() ?? "").slice(-MAX_REPORT);
-    for (const line of lines) {
-      const [nonce = "", status] = line.slice(line.lastIndexOf("\f") + 1).split(" ");
-      this.#listener.report(nonce, Number(status));
-    }
-  }
-
   #closeOwn(end: number): void {
     if (this.#open.delete(end)) closeAll([end]);
   }
 
   async #release(): Promise<void> {
-    await this.#status.cancel().catch(() => {});
+    await this.#status.close();
     for (const output of this.#outputs) await output.close();
     for (const end of this.#open) this.#closeOwn(end);
   }
