@@ -221,7 +221,7 @@ export class Command implements RunningCommand, EngineListener {
     }
     const outcome =
       this.#ending !== undefined && this.#tree !== undefined
-        ? endedOutcome(this.#ending, this.#tree)
+        ? endedOutcome(this.#ending, this.#tree.killed, this.#tree.hard ? "SIGKILL" : "SIGTERM")
         : naturalOutcome(exit?.status ?? 0, () => this.#context.oom.claim(this.#startedAt));
     this.#finish(outcome);
   }

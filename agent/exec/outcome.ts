@@ -30,8 +30,8 @@ export function naturalOutcome(
   return { type: "signaled", signal: signalName(signal), core_dumped: (status & 0x80) !== 0 };
 }
 
-export function endedOutcome(ending: Ending, { killed, hard }: EndedTree): Outcome {
-  const signal = hard ? "SIGKILL" : "SIGTERM";
+/** `killed`: how many of its processes were signalled; `signal`: the hardest that they got. */
+export function endedOutcome(ending: Ending, killed: number, signal: string): Outcome {
   switch (ending.why) {
     case "timeout":
       return { type: "timed_out", after_ms: ending.afterMs, killed, signal };

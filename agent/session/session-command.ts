@@ -5,7 +5,7 @@ import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpo
 import { after } from "../../broker/link/after.ts";
 import { startLack, statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
-import type { Ending } from "../exec/outcome.ts";
+import { type Ending, endedOutcome } from "../exec/outcome.ts";
 import { noProcess, SIGINT, send } from "../exec/signals.ts";
 import { endTree } from "../exec/tree.ts";
 import { subshellPrelude } from "./dialect.ts";
@@ -157,21 +157,21 @@ export class SessionCommand implements RunningCommand {
     const ending = this.#ending;
     if (this.#state === "queued") this.#missed();
     else if (this.#silent !== undefined) this.#finish(this.#silent);
-    else this.#finish(ending === undefined ? natural : endingOutcome(ending, 1, "SIGKILL"));
+    else this.#finish(ending === undefined ? natural : endedOutcome(ending, 1, "SIGKILL"));
   }
 
   /** The shell has ended, and how is not known. */
   shellLost(): void {
     if (this.#state === "queued") this.#missed();
     else if (this.#silent !== undefined) this.#finish(this.#silent);
-    else if (this.#ending !== undefined) this.#finish(endingOutcome(this.#ending, 1, "SIGKILL"));
+    else if (this.#ending !== undefined) this.#finish(endedOutcome(this.#ending, 1, "SIGKILL"));
     else this.#finish(statusTaken());
   }
 
   /** The shell ended while it was looked whether this may begin. */
   #missed(): void {
     if (this.#ending === undefined) this.refuseClosed();
-    else this.#finish(endingOutcome(this.#ending, 0, "SIGTERM"));
+    else this.#finish(endedOutcome(this.#ending, 0, "SIGTERM"));
   }
 
   /** The session is being closed; shellExited follows. */
@@ -251,7 +251,7 @@ export class SessionCommand implements RunningCommand {
   async #end(ending: Ending): Promise<void> {
     if (this.#state === "queued") {
       this.#ending = ending;
-      this.#finish(endingOutcome(ending, 0, "SIGTERM"));
+      this.#finish(endedOutcome(ending, 0, "SIGTERM"));
       return;
     }
     if (this.#state !== "running" || this.#ending !== undefined) return;
@@ -274,7 +274,7 @@ export class SessionCommand implements RunningCommand {
     const left = await this.#endLeft(find, interruption.seen);
     const by = left === undefined || result.by === "SIGKILL" ? result.by : left;
     await this.#host.shell.drain();
-    this.#finish(endingOutcome(ending, interruption.seen.size, by));
+    this.#finish(endedOutcome(ending, interruption.seen.size, by));
   }
 
   #finder(): () => Promise<number[]> {
@@ -328,16 +328,5 @@ export class SessionCommand implements RunningCommand {
     if (end instanceof SandmeshError) this.#sink.fail(end);
     else this.#sink.ended({ outcome: end, durationMs: queued ? 0 : performance.now() - this.#startedAt });
     this.#host.done(this);
-  }
-}
-
-function endingOutcome(ending: Ending, killed: number, signal: string): Outcome {
-  switch (ending.why) {
-    case "timeout":
-      return { type: "timed_out", after_ms: ending.afterMs, killed, signal };
-    case "cancel":
-      return { type: "canceled", killed, signal };
-    case "as":
-      return ending.outcome;
   }
 }
