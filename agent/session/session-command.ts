@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { type Outcome, type OutputStream, SandmeshError } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
 import { after } from "../../broker/link/after.ts";
-import { startLack, statusTaken } from "../exec/failure.ts";
+import { startLack } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import { type Ending, endedOutcome } from "../exec/outcome.ts";
 import { noProcess, SIGINT, send } from "../exec/signals.ts";
@@ -152,20 +152,12 @@ export class SessionCommand implements RunningCommand {
     this.#finish({ type: "exited", code: this.#status ?? 0 });
   }
 
-  /** The shell has ended, with all output told: `natural` says how. */
-  shellExited(natural: Outcome): void {
-    const ending = this.#ending;
-    if (this.#state === "queued") this.#missed();
-    else if (this.#silent !== undefined) this.#finish(this.#silent);
-    else this.#finish(ending === undefined ? natural : endedOutcome(ending, 1, "SIGKILL"));
-  }
-
-  /** The shell has ended, and how is not known. */
-  shellLost(): void {
+  /** The shell has ended, with all output told: `itself` says how, where this command's end was not asked for. */
+  shellEnded(itself: Outcome | SandmeshError): void {
     if (this.#state === "queued") this.#missed();
     else if (this.#silent !== undefined) this.#finish(this.#silent);
     else if (this.#ending !== undefined) this.#finish(endedOutcome(this.#ending, 1, "SIGKILL"));
-    else this.#finish(statusTaken());
+    else this.#finish(itself);
   }
 
   /** The shell ended while it was looked whether this may begin. */
@@ -174,7 +166,7 @@ export class SessionCommand implements RunningCommand {
     else this.#finish(endedOutcome(this.#ending, 0, "SIGTERM"));
   }
 
-  /** The session is being closed; shellExited follows. */
+  /** The session is being closed; shellEnded follows. */
   sessionCloses(): void {
     this.#ending ??= { why: "cancel" };
   }
@@ -267,7 +259,7 @@ export class SessionCommand implements RunningCommand {
     const result = await interruption.bringBack(this.request.grace_ms);
     if (result === undefined) return;
     if (!result.isBack) {
-      // shellExited comes when it is dead.
+      // shellEnded comes when it is dead.
       this.#host.giveUp();
       return;
     }

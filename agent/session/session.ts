@@ -12,7 +12,7 @@ import {
   type SessionView,
 } from "../../broker/contract/index.ts";
 import type { CommandSink, ParsedExec, RunningCommand } from "../../broker/endpoint/executor.ts";
-import { notStarted, startLack } from "../exec/failure.ts";
+import { notStarted, startLack, statusTaken } from "../exec/failure.ts";
 import type { Membership } from "../exec/groups.ts";
 import { naturalOutcome } from "../exec/outcome.ts";
 import { endTree, findTree } from "../exec/tree.ts";
@@ -249,8 +249,11 @@ export class Session implements CommandHost {
     this.#ready?.reject(this.#closedError("its shell ended at once"));
     const current = this.#current;
     this.#current = undefined;
-    if (status === STATUS_TAKEN) current?.shellLost();
-    else current?.shellExited(naturalOutcome(status, () => this.#options.oom.claim(this.#busySince)));
+    current?.shellEnded(
+      status === STATUS_TAKEN
+        ? statusTaken()
+        : naturalOutcome(status, () => this.#options.oom.claim(this.#busySince)),
+    );
     for (const command of this.#queue.splice(0)) command.refuseClosed();
     // A session is its shell: what that has left behind goes too.
     void this.#endAll(0).then(() => this.group?.release());
