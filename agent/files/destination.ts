@@ -59,7 +59,7 @@ export class Destination {
       // "./" is the folder itself: one that was there has its own mode and owner.
       if (name === undefined && !this.#made) return;
       await this.#enter(entry.names);
-      if (this.#folders.set(keyOf(entry.names), entry).size > MAX_FOLDERS)
+      if (this.#folders.set(joined(entry.names, "latin1"), entry).size > MAX_FOLDERS)
         throw fileFault("E2BIG", `the archive has more than ${MAX_FOLDERS} folders`);
       return;
     }
@@ -165,7 +165,7 @@ export class Destination {
       if (sparse === undefined) {
         for await (const part of content) if (part instanceof Uint8Array) await writeAll(file, part);
       } else {
-        const parts = placed(nameOf(entry.names), sparse, content, size);
+        const parts = placed(joined(entry.names, "utf8"), sparse, content, size);
         for await (const { at, data } of parts) await writeAll(file, data, at);
         await file.truncate(sparse.size);
       }
@@ -191,9 +191,10 @@ async function wholeOf(content: AsyncIterable<unknown>, size: number): Promise<U
   return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
 }
 
-const keyOf = (names: readonly Buffer[]): string => names.map((name) => name.toString("latin1")).join("/");
-const nameOf = (names: readonly Buffer[]): string => names.map((name) => name.toString()).join("/");
-const shownOf = (names: readonly Buffer[]): string => JSON.stringify(nameOf(names));
+/** As latin1 each name is a string of its own; as UTF-8 it can be shown, and two that are none may look alike. */
+const joined = (names: readonly Buffer[], encoding: "latin1" | "utf8"): string =>
+  names.map((name) => name.toString(encoding)).join("/");
+const shownOf = (names: readonly Buffer[]): string => JSON.stringify(joined(names, "utf8"));
 
 /** A folder where a file is to be, or the other way round. */
 function inTheWay(thrown: unknown, names: readonly Buffer[]): unknown {
