@@ -51,6 +51,10 @@ export type ProviderEvent =
       message: string;
     };
 
+/** How many one `removeMany` is given at most: as many as Kubernetes takes in one request, whose names make an address, which
+ * stays below 8 KiB. */
+export const MAX_REMOVED_TOGETHER = 100;
+
 export interface Removed {
   sandbox: string;
   /** Only if it still has that identity. */

@@ -1,6 +1,6 @@
 // Calls to the providers' remove: of each provider so many sandboxes at once, in batches where it can do that.
 import { ProviderError, type SandmeshError, toSandmeshError } from "../../broker/contract/index.ts";
-import type { Provider, Removed } from "../provider/provider.ts";
+import { MAX_REMOVED_TOGETHER, type Provider, type Removed } from "../provider/provider.ts";
 import type { Core } from "./core.ts";
 
 export interface Removal extends Removed {
@@ -10,9 +10,6 @@ export interface Removal extends Removed {
 }
 
 export type Remover = Pick<Provider, "name" | "maxRemoving" | "remove" | "removeMany">;
-
-/** What one removeMany takes: as many as go into one request of Kubernetes', whose names make an address. */
-const MAX_BATCH = 100;
 
 /** What waits for one provider, and how many are under way: one that hangs keeps no other's waiting. */
 class Lane {
@@ -55,7 +52,7 @@ class Lane {
     if (free > 0 && this.#runningAgain < Math.max(1, this.#most >> 1) && this.#again.length > 0) {
       return this.#again.splice(0, 1);
     }
-    const full = this.provider.removeMany === undefined ? 1 : MAX_BATCH;
+    const full = this.provider.removeMany === undefined ? 1 : MAX_REMOVED_TOGETHER;
     // Places are left one by one: whoever took each at once would send batches of one. And beside what is stuck more than
     // half of them may never be free together.
     const worth = Math.min(full, Math.ceil(this.#most / 2), this.#first.length);

@@ -1,7 +1,7 @@
 // How a pod goes: asked for once, alone or together with others, and waited for until the watch has told of its end; by
 // force where its node does not answer.
 import { ProviderError } from "../../../broker/contract/index.ts";
-import type { Removed } from "../provider.ts";
+import { MAX_REMOVED_TOGETHER, type Removed } from "../provider.ts";
 import type { PodApi } from "./api/pods.ts";
 import type { Creation } from "./creation.ts";
 import type { Informer } from "./informer.ts";
@@ -30,8 +30,6 @@ interface Named {
   answer: Promise<void>;
 }
 
-/** Names in one grouped delete: the address stays below 8 KiB. */
-const GROUP = 100;
 /** A node ends a pod within seconds; after this the watch is no longer believed to be alive. */
 const OVERDUE_MS = 10_000;
 
@@ -109,8 +107,8 @@ export class Removal {
       return sure && this.#going(sandbox, uid) === undefined ? [{ each, sandbox, uid }] : [];
     });
     const named = new Map<Removed, Named>();
-    for (let i = 0; i < meant.length; i += GROUP) {
-      const group = meant.slice(i, i + GROUP);
+    for (let i = 0; i < meant.length; i += MAX_REMOVED_TOGETHER) {
+      const group = meant.slice(i, i + MAX_REMOVED_TOGETHER);
       if (group.length === 1) break;
       for (const { sandbox } of group) teller.expect(sandbox);
       const ends = group.map(({ sandbox }) => informer.awaitGone(sandbox));
