@@ -71,7 +71,7 @@ export function newSandboxId(): string {
 }
 
 /** Names that a user, a sandbox or a run may not have, since the wire uses them itself. */
-export const RESERVED_IDS: ReadonlySet<string> = new Set(["pool"]);
+const RESERVED_IDS: ReadonlySet<string> = new Set(["pool"]);
 
 /** A user's name: an id that is not reserved and does not look like a sandbox's. */
 export const UserId = v.pipe(

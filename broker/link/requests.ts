@@ -24,7 +24,7 @@ export interface Pending extends Deadline {
 }
 
 /** Reads the number after the last dot, in base 36, without making a string of it; -1 where it is none. */
-export function lastNumber(subject: Uint8Array): number {
+function lastNumber(subject: Uint8Array): number {
   let value = 0;
   let scale = 1;
   for (let i = subject.length - 1; i >= 0; i--) {

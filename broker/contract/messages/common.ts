@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { CommandId, Id } from "../ids.ts";
 
 /** The only version there is. A request without one, or with another, is refused; a person's JSON may leave it out. */
-export const VERSION = 1;
+const VERSION = 1;
 
 export const MAX_SAFE = Number.MAX_SAFE_INTEGER;
 
@@ -58,7 +58,7 @@ export const RootPath = v.optional(
   ),
 );
 
-export const EnvName = v.pipe(
+const EnvName = v.pipe(
   v.string(),
   v.minLength(1, "an environment variable's name must not be empty"),
   v.maxLength(32768),

@@ -58,7 +58,7 @@ export const WriteRequest = v.object({
 /** The answer to each part is the credit for the next: keep a few in flight. */
 export const WriteAnswer = v.object({ received: whole("Bytes accepted so far"), done: v.boolean() });
 
-export const FileType = v.picklist(["file", "dir", "symlink", "fifo", "socket", "char", "block"]);
+const FileType = v.picklist(["file", "dir", "symlink", "fifo", "socket", "char", "block"]);
 export const FileStat = v.object({
   path: v.string(),
   type: FileType,

@@ -23,7 +23,7 @@ const Sidecar = v.object({
   env: v.optional(Env),
 });
 
-export const Network = v.union(
+const Network = v.union(
   [v.picklist(["none", "host"]), v.pipe(v.string(), v.regex(/^policy:[a-z0-9][a-z0-9-]{0,62}$/))],
   'must be "none", "host" or "policy:<name>"',
 );

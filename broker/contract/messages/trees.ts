@@ -87,7 +87,7 @@ export const SearchRequest = v.object({
   limit: Limit,
   transfer: LookTransfer,
 });
-export const SearchMatch = v.object({
+const SearchMatch = v.object({
   path: v.pipe(v.string(), v.description("Below the folder; empty for the file itself")),
   line: whole("From 1", undefined, 1),
   text: v.pipe(v.string(), v.description("The line, at most 500 characters around the match")),

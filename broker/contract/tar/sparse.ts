@@ -33,7 +33,7 @@ export function checkCount(entry: string, regions: number): void {
 }
 
 /** Throws FileError where the regions are not one behind the other within `size`, or not `stored` bytes together. */
-export function checkMap(entry: string, { size, map = [] }: Sparse, stored: number): void {
+function checkMap(entry: string, { size, map = [] }: Sparse, stored: number): void {
   if (!Number.isSafeInteger(size) || size < 0) throw sparseFault(entry, "has no size");
   checkCount(entry, map.length);
   let end = 0;
@@ -77,7 +77,7 @@ export function sparseOf(entry: string, pax: ReadonlyMap<string, string>): Spars
 
 /** The map of format 1.0, which stands before the content: how many regions, and the two numbers of each, a line each, to the
  * end of a block. */
-export class MapReader {
+class MapReader {
   readonly #entry: string;
   readonly #numbers: number[] = [];
   #line = "";
