@@ -3,8 +3,7 @@
 
 import { BootFailedError } from "../../broker/contract/index.ts";
 import { type Connection, isOlder, isSame, oldestFirst } from "../../broker/server/connections.ts";
-import type { Step } from "./end.ts";
-import { endWith, stay } from "./end.ts";
+import { endWith, type Step, stay } from "./end.ts";
 import type { Limits, SandboxEvent } from "./events.ts";
 import { isEnding, isPending, NO_DOUBT, type SandboxRecord } from "./record.ts";
 

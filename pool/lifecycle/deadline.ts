@@ -1,7 +1,6 @@
 // The deadlines of a sandbox: when the next one is, and what follows when it has passed.
 import { BootFailedError } from "../../broker/contract/index.ts";
-import type { Step } from "./end.ts";
-import { endWith, stay } from "./end.ts";
+import { endWith, type Step, stay } from "./end.ts";
 import { isEnding, isPending, type SandboxRecord } from "./record.ts";
 import { remove } from "./removal.ts";
 import { acquireTimeout } from "./timeout.ts";

@@ -1,7 +1,6 @@
 // What a pool that has just started makes of a record it finds.
 import { BootFailedError } from "../../broker/contract/index.ts";
-import type { Step } from "./end.ts";
-import { endWith, stay } from "./end.ts";
+import { endWith, type Step, stay } from "./end.ts";
 import type { Effect, FoundAgain, Limits } from "./events.ts";
 import { isEnding, isPending, NO_DOUBT, type SandboxRecord } from "./record.ts";
 import { remove, somethingAppeared } from "./removal.ts";
@@ -20,7 +19,7 @@ export function stepRecovered(record: SandboxRecord, listed: FoundAgain, now: nu
   return tellAgain(found, now, limits);
 }
 
-/** Daemon and caller of a grant are told (again), and the caller gets his time to confirm. */
+/** Daemon and caller of a grant are told (again), and the caller gets its time to confirm. */
 function tellAgain(record: SandboxRecord, now: number, limits: Limits): Step {
   const effects: Effect[] = [{ type: "control", verb: "grant" }];
   for (const reply of record.replies ?? [])

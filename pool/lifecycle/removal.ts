@@ -1,6 +1,5 @@
 // The duty to remove: it is tried until the provider has verified it, and taken up again for what appears late.
-import type { Step } from "./end.ts";
-import { stay } from "./end.ts";
+import { type Step, stay } from "./end.ts";
 import type { Limits } from "./events.ts";
 import { isEnding, type SandboxRecord, VOLATILE } from "./record.ts";
 

@@ -34,6 +34,7 @@ interface Refused {
 const released = (): CanceledError => new CanceledError("the acquire was released");
 
 const DEADLINE = "acquire:";
+const REFUSED_DEADLINE = "refused:";
 const PUMP_DEADLINE = "pump";
 
 export class Acquires {
@@ -47,6 +48,8 @@ export class Acquires {
   readonly #admission: Admission;
   readonly #refused = new Map<string, Refused>();
   #bucket: Bucket;
+  /** The pump runs after this tick. */
+  #scheduled = false;
 
   constructor(core: Core, sandboxes: Sandboxes, runs: Runs) {
     this.#core = core;
@@ -183,7 +186,7 @@ export class Acquires {
 
   #remember(key: string, refused: Refused): void {
     this.#refused.set(key, refused);
-    this.#core.deadlines.set(`refused:${key}`, this.#core.now() + this.#core.limits.tombstoneMs);
+    this.#core.deadlines.set(REFUSED_DEADLINE + key, this.#core.now() + this.#core.limits.tombstoneMs);
     for (const oldest of this.#refused.keys()) {
       if (this.#refused.size <= this.#core.limits.maxTombstones) break;
       this.#refused.delete(oldest);
@@ -213,7 +216,7 @@ export class Acquires {
   /** A deadline of this part has passed; false where `key` is none of its. */
   deadline(key: string): boolean {
     if (key === PUMP_DEADLINE) this.#pump();
-    else if (key.startsWith("refused:")) this.#refused.delete(key.slice("refused:".length));
+    else if (key.startsWith(REFUSED_DEADLINE)) this.#refused.delete(key.slice(REFUSED_DEADLINE.length));
     else if (key.startsWith(DEADLINE)) {
       const lease = key.slice(DEADLINE.length);
       const waiting = this.#waiting.get(lease);
@@ -226,8 +229,6 @@ export class Acquires {
     const { createsPerSecond: perSecond, createBurst: burst, maxBooting } = this.#core.limits;
     return { perSecond, burst, maxBooting };
   }
-
-  #scheduled = false;
 
   /** After this tick: a burst's acquires have all arrived by then, and get their turns in a fair order. */
   #soon(): void {

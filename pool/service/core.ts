@@ -9,7 +9,7 @@ import type { Provider } from "../provider/provider.ts";
 import type { Deadlines } from "../reaper/deadlines.ts";
 import type { RecordStore } from "../records/store.ts";
 import type { ProviderChoice } from "./choice.ts";
-import type { Counters } from "./counters.ts";
+import { type Counters, count } from "./counters.ts";
 import type { Meter } from "./meter.ts";
 
 /** Mints credentials, offline. */
@@ -61,6 +61,6 @@ export function refuse(core: Core, reply: ReplyTo, error: SandmeshError): void {
 }
 
 export function respondError(core: Core, reply: ReplyTo, error: SandmeshError): void {
-  core.counters.errors[error.code] = (core.counters.errors[error.code] ?? 0) + 1;
+  count(core.counters.errors, error.code);
   respond(core, reply, { error: error.toWire() });
 }

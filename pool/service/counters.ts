@@ -15,6 +15,11 @@ export interface Counters {
   refusedReplies: number;
 }
 
+/** Counts `word` once more in one of the closed lists. */
+export function count(counts: Record<string, number>, word: string): void {
+  counts[word] = (counts[word] ?? 0) + 1;
+}
+
 export function newCounters(): Counters {
   const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<State, number>;
   return {

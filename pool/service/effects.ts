@@ -14,6 +14,7 @@ import type { ReplyTo, SandboxRecord } from "../lifecycle/record.ts";
 import type { Provider } from "../provider/provider.ts";
 import { isRefusal, madeNothing } from "./choice.ts";
 import { type Core, respond } from "./core.ts";
+import { count } from "./counters.ts";
 import { grantOf } from "./grant.ts";
 import type { Looks } from "./looks.ts";
 import type { Removals } from "./removals.ts";
@@ -220,8 +221,7 @@ export class Effects {
         this.#enrolled(live, record, reply, answer.publicKey);
         return;
       case "error":
-        this.#core.counters.errors[answer.error.code] =
-          (this.#core.counters.errors[answer.error.code] ?? 0) + 1;
+        count(this.#core.counters.errors, answer.error.code);
         respond(this.#core, reply, { error: answer.error });
         return;
       default:
@@ -247,9 +247,7 @@ export class Effects {
     reason: string | undefined,
   ): void {
     const { tenant, run, sandbox, lease } = record;
-    if (reason !== undefined) {
-      this.#core.counters.ended[reason] = (this.#core.counters.ended[reason] ?? 0) + 1;
-    }
+    if (reason !== undefined) count(this.#core.counters.ended, reason);
     this.#core.log.info({ what, tenant, run, sandbox, lease, reason }, "sandbox");
     const at = new Date(this.#core.now()).toISOString();
     const body = { what, at, run, sandbox, lease, ...(reason === undefined ? {} : { reason }) };

@@ -19,7 +19,7 @@ import type { LiveRun, Runs } from "./runs.ts";
 import type { Live, Sandboxes } from "./sandboxes.ts";
 
 const DEADLINE = "release:";
-const RELEASED = { type: "end", reason: "released", event: "released" } as const;
+export const RELEASED = { type: "end", reason: "released", event: "released" } as const;
 
 /** More than come while one that is asked again may be waited for (5 s after the first); 2 MB. */
 const MAX_ASKED = 10_000;

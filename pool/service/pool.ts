@@ -23,10 +23,10 @@ import { Looks } from "./looks.ts";
 import { type Meter, NO_METER } from "./meter.ts";
 import { RECONCILE_DEADLINE, Reconciler } from "./reconcile.ts";
 import { recover } from "./recovery.ts";
-import { Removals } from "./removals.ts";
+import { REMOVE_DEADLINE, Removals } from "./removals.ts";
 import { Requests } from "./requests.ts";
 import { Runs } from "./runs.ts";
-import { Sandboxes } from "./sandboxes.ts";
+import { Sandboxes, TOMBSTONES_DEADLINE } from "./sandboxes.ts";
 import { Views } from "./views.ts";
 
 export interface PoolOptions {
@@ -105,6 +105,8 @@ class RunningPool implements Pool {
   readonly #requests: Requests;
   readonly #subscriptions: Subscription[] = [];
   readonly #unwatch: (() => void)[] = [];
+  /** Deadlines of lives that end when all has been heard that the server has for us. */
+  readonly #due = new Set<string>();
   #connected = true;
   /** `close` was called. */
   #stopping = false;
@@ -218,18 +220,15 @@ class RunningPool implements Pool {
 
   #deadline(key: string): void {
     const { deadlines } = this.#core;
-    if (!this.#connected && !key.startsWith("remove:")) {
+    if (!this.#connected && !key.startsWith(REMOVE_DEADLINE)) {
       deadlines.set(key, this.#core.now() + AWAY_RETRY_MS);
       return;
     }
     if (key === RECONCILE_DEADLINE) void this.#reconciler.reconcile();
-    else if (key === "tombstones") this.#sandboxes.sweepTombstones();
-    else if (key.startsWith("remove:")) this.#removals.timeOut(key);
+    else if (key === TOMBSTONES_DEADLINE) this.#sandboxes.sweepTombstones();
+    else if (key.startsWith(REMOVE_DEADLINE)) this.#removals.timeOut(key);
     else if (!this.#acquires.deadline(key) && !this.#leases.deadline(key)) this.#afterAll(key);
   }
-
-  /** Lives that end when all has been heard that the server has for us. */
-  readonly #due = new Set<string>();
 
   /** What was sent in time may still be on its way: where this process or the server stood still, a renewal lies in a
    * buffer when its lease's end comes up. The answer to a ping arrives behind all that. */

@@ -11,6 +11,8 @@ export interface Removal extends Removed {
 
 export type Remover = Pick<Provider, "name" | "maxRemoving" | "remove" | "removeMany">;
 
+export const REMOVE_DEADLINE = "remove:";
+
 /** What waits for one provider, and how many are under way: one that hangs keeps no other's waiting. */
 class Lane {
   readonly provider: Remover;
@@ -109,7 +111,7 @@ export class Removals {
   #call(lane: Lane, batch: readonly Removal[]): void {
     const { deadlines, limits } = this.#core;
     const { provider } = lane;
-    const key = `remove:${++this.#begun}`;
+    const key = `${REMOVE_DEADLINE}${++this.#begun}`;
     const abort = new AbortController();
     const left = new Set(batch);
     /** From the last one on: a batch of many takes longer than one, and is not given up as long as it goes on. */

@@ -19,7 +19,7 @@ import { GUARD_SUBJECT } from "../../broker/server/permissions.ts";
 import type { ReplyTo } from "../lifecycle/record.ts";
 import type { Acquires } from "./acquire.ts";
 import { type Core, refuse, respond, respondError } from "./core.ts";
-import type { Leases } from "./leases.ts";
+import { type Leases, RELEASED } from "./leases.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Views } from "./views.ts";
 
@@ -138,7 +138,7 @@ export class Requests {
   #releaseEverything(): void {
     this.#acquires.cancelAll(new DrainingError("the pool is being emptied"));
     for (const live of [...this.#sandboxes.all()]) {
-      this.#sandboxes.apply(live, { type: "end", reason: "released", event: "released" });
+      this.#sandboxes.apply(live, RELEASED);
     }
   }
 

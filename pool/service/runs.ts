@@ -84,9 +84,9 @@ export class Runs {
 
   /** The same for all, after an outage. */
   grace(): void {
-    const { now, limits } = this.#core;
+    const { recoveryGraceMs } = this.#core.limits;
     for (const live of this.#runs.values()) {
-      this.#set(live, graceRun(live.record, limits.recoveryGraceMs, now.call(this.#core)));
+      this.#set(live, graceRun(live.record, recoveryGraceMs, this.#core.now()));
     }
   }
 

@@ -26,6 +26,7 @@ export interface Live {
 export type CarryOut = (live: Live, record: SandboxRecord, effect: Effect) => void;
 
 const DEADLINE = "sandbox:";
+export const TOMBSTONES_DEADLINE = "tombstones";
 export const leaseKey = (tenant: string, lease: string): string => `${tenant}/${lease}`;
 
 export class Sandboxes {
@@ -273,7 +274,7 @@ export class Sandboxes {
 
   #armTombstones(): void {
     for (const until of this.#tombstones.values()) {
-      this.#core.deadlines.set("tombstones", until);
+      this.#core.deadlines.set(TOMBSTONES_DEADLINE, until);
       return;
     }
   }
