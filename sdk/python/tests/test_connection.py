@@ -275,7 +275,7 @@ def test_settings_come_from_arguments_then_environment_then_the_mesh_that_is_up(
         mesh_file.write_bytes(content)
         with pytest.raises(sandmesh.NoMeshError, match=why):
             settings_of(env=home)
-    with pytest.raises(sandmesh.InvalidRequestError, match="missing.creds cannot be read") as refused:
+    with pytest.raises(sandmesh.InvalidRequestError, match=r"missing\.creds cannot be read") as refused:
         settings_of("nats://x:1", str(tmp_path / "missing.creds"), env={})
     assert refused.value.field == "credentials"
 
